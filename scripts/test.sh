@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
 # Runs every suite to its end, prints what each step and the slowest tests took, and closes with one line: N passed, N failed.
+# Usage: scripts/test.sh [LANES]    LANES: test programs that run at the same time (default 2)
 set -u
 cd "$(dirname "$0")/.."
+lanes=${1:-2}
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0} CARGO_TERM_COLOR=never
 # The same random cases each time: what passes here passes again. `make torture` looks for new ones.
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
-# The stable test harness prints the seconds of each test only when it is told that unstable options are allowed. The
-# runner sets that for the test programs alone, so that nothing is compiled anew.
-target=$(rustc -vV | awk '/^host:/ { print toupper($2) }' | tr - _)
-export "CARGO_TARGET_${target}_RUNNER=env RUSTC_BOOTSTRAP=1"
+# Clippy compiles the crates of the workspace and lints them in the same pass.
+export RUSTC_WORKSPACE_WRAPPER=clippy-driver
+# Debug information takes a quarter of the CPU time of compiling the workspace. Panics name their place without it.
+export CARGO_PROFILE_DEV_DEBUG=false
 passed=0 failed=0
-log=$(mktemp) tests=$(mktemp) steps=$(mktemp)
-trap 'rm -f "$log" "$tests" "$steps"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+log=$work/log tests=$work/tests steps=$work/steps compiled=$work/compiled
+touch "$tests" "$steps"
 
 # Runs a step and notes its seconds.
 timed() { # name, command…
@@ -45,13 +49,49 @@ counted() { # name, command…
   printf '%6d s  %s\n' $((SECONDS - begin)) "$name" >>"$steps"
 }
 
+# Compiles and lints all targets; any finding fails.
+compile() {
+  cargo test --workspace --no-run 2>&1 | tee "$compiled" | grep -vE '^ +(Compiling|Downloaded|Executable|Finished) '
+  [ "${PIPESTATUS[0]}" -eq 0 ] && ! grep -qE '^warning: .* generated [0-9]+ warnings?' "$compiled"
+}
+
+# Runs the command of a line of the queue, as cargo would, and prints what it said when it has ended.
+run_program() { # size, folder and command
+  local folder command said status
+  IFS=$'\t' read -r _ folder command <<<"$1"
+  said=$(mktemp "$TEST_WORK/said.XXXXXX")
+  # shellcheck disable=SC2086
+  (cd "$folder" && exec $command) >"$said" 2>&1
+  status=$?
+  # One that ends badly without naming a failure counts as one.
+  if [ "$status" -ne 0 ] && ! grep -qE '[1-9][0-9]* failed' "$said"; then
+    echo "error: \`$command\` ended with status $status: 1 failed" >>"$said"
+  fi
+  flock "$TEST_WORK" cat "$said"
+  return "$((status != 0))"
+}
+export -f run_program
+
+# Runs all test programs, several at a time: those of `bench`, whose compilation fills waits of others, then the largest.
+run_programs() {
+  local host
+  host=$(rustc -vV | awk '/^host:/ { print toupper($2) }' | tr - _)
+  export TEST_WORK=$work TEST_QUEUE=$work/queue
+  if ! env "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/queue_test.sh" \
+    cargo test --workspace -- -Z unstable-options --report-time 2>/dev/null; then
+    echo "error: the tests do not compile, see above"
+    return 1
+  fi
+  { printf '0\t%s\tscripts/bench_tests.sh test\n' "$PWD"; sort -rn "$TEST_QUEUE"; } | tr '\n' '\0' |
+    xargs -0 -n 1 -P "$lanes" bash -c 'run_program "$1"' run_program
+}
+
 whole interface-build bash -c 'cd ui && npm ci --no-audit --no-fund --silent && npm run --silent build'
-whole lint scripts/lint.sh
+whole lint scripts/lint.sh without-compiling
 counted "interface check" npm --prefix ui run --silent check
-# Apart from the run, so that the time of either can be seen; a compile error shows in the run.
-timed "compile tests" cargo test --workspace --no-run --quiet
-counted "rust tests" cargo test --workspace --no-fail-fast -- -Z unstable-options --report-time
-counted "interface tests" npm --prefix ui run --silent test:ui
+whole "clippy and compile tests" compile
+counted "rust tests" run_programs
+counted "interface tests" node ui/tests/ui.test.mjs
 
 echo
 echo "steps:"

@@ -20,6 +20,7 @@
 #   SITES         as which the sample site is saved, edited and restored (default 100); its saves are killed KILLS times
 #   INTERLEAVINGS orders of marks and sweeps, and runs of drawings, edits, flushes and kills in random order (default 3,000)
 #   EDITS         random edits of each real site, every cached page compared with a fresh one (default 10,000)
+#   API_EXAMPLES  random requests for each operation of the JSON API (default 50)
 #   PROPTEST_RNG_SEED  of the property tests' random cases (default: a new one, which is printed)
 # Exit code: 0 nothing lost, 1 something failed, 2 no such room.
 set -u
@@ -118,6 +119,8 @@ dispatcher() {
 }
 
 program() {
+  run "requests that the description of the API allows and refuses" \
+    env TYMPAN_API_EXAMPLES="${API_EXAMPLES:-50}" cargo test -p tympan --test it openapi -- --nocapture
   run "kills of the program" env TYMPAN_KILLS="${KILLS:-100}" cargo test -p tympan --test it crash -- --nocapture
   run "kills of a publisher and old pages" env TYMPAN_KILLS="${KILLS:-100}" cargo test -p tympan --test it ledger_kills -- --nocapture
   run "a site at work" env TYMPAN_SOAK_SECONDS="${SOAK_SECONDS:-3600}" cargo test --release -p tympan --test it soak -- --nocapture

@@ -2,12 +2,10 @@
 
 mod args;
 mod command;
-mod component_backend;
 mod config;
 mod home;
 mod home_fault;
 mod ledger;
-mod mount_config;
 mod scheduled_backup;
 
 use std::process::ExitCode;

@@ -21,7 +21,8 @@ use crate::home::home_access;
 /// With the key if the configuration is invalid; if the state database fails.
 pub(crate) async fn register_save_job(
     worker: &JobWorker,
-    (home, section): (&Home, &BackupSection),
+    home: &Home,
+    section: &BackupSection,
     instance: &Instance,
 ) -> Result<(), CommandFault> {
     // Registered even if no saves are scheduled any more: the log lists earlier ones.
@@ -41,7 +42,7 @@ pub(crate) async fn register_save_job(
     let cache_bytes = location.tree_cache_bytes();
     options.cache = vault_cache_dir(cache_bytes).map(|dir| (dir, cache_bytes));
     options.config_dir = user_config_dir();
-    let status = schedule_saves(worker, (&home_access(), home), options).await;
+    let status = schedule_saves(worker, &home_access(), home, options).await;
     let status = status.map_err(schedule_fault)?;
     instance.set_backup_schedule(SAVE_SCHEDULE_NAME);
     let watched = status.clone();

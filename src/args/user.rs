@@ -1,10 +1,11 @@
 //! Arguments of `tympan user`: users and groups.
 
-use std::path::PathBuf;
-
 use clap::{Subcommand, ValueEnum};
 
 use super::instance_location::{HomeOrInstanceArgs, HomeOrUrlArgs};
+
+/// The description of `--home` where it does not matter whether the instance runs.
+const ANY_HOME_HELP: &str = "The home; its instance may be running";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
@@ -61,7 +62,10 @@ pub(crate) enum UserCommand {
         place: HomeOrUrlArgs,
     },
     /// Creates a token for a program and prints it.
-    #[command(after_help = "Example: tympan user token admin --expires 90d --home /srv/author")]
+    #[command(
+        after_help = "Example: tympan user token admin --expires 90d --home /srv/author",
+        mut_arg("home", |home| home.help(ANY_HOME_HELP))
+    )]
     Token {
         /// The user's name.
         name: String,
@@ -71,30 +75,30 @@ pub(crate) enum UserCommand {
         /// The permissions of the token.
         #[arg(long, value_enum, value_name = "SCOPE", default_value = "all")]
         scope: TokenScope,
-        /// The home; its instance may be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
     /// Lists the valid tokens and sessions, of one user or of all.
-    #[command(after_help = "Example: tympan user tokens admin --home /srv/author")]
+    #[command(
+        after_help = "Example: tympan user tokens admin --home /srv/author",
+        mut_arg("home", |home| home.help(ANY_HOME_HELP))
+    )]
     Tokens {
         /// The user's name.
         name: Option<String>,
-        /// The home; its instance may be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
-        /// Prints JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        place: HomeOrInstanceArgs,
     },
     /// Revokes a token or ends a session.
-    #[command(after_help = "Example: tympan user revoke 4f5c0a1b2c3d --home /srv/author")]
+    #[command(
+        after_help = "Example: tympan user revoke 4f5c0a1b2c3d --home /srv/author",
+        mut_arg("home", |home| home.help(ANY_HOME_HELP))
+    )]
     Revoke {
         /// The id as printed by `tympan user tokens`.
         id: String,
-        /// The home; its instance may be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
     /// Lists the users.
     #[command(after_help = "Example: tympan user list --home /srv/author")]

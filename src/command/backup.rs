@@ -134,23 +134,23 @@ fn run_key_command(arguments: &VaultArgs, command: &VaultKeyCommand) -> CommandO
         }
         VaultKeyCommand::Add(new) => {
             let id = vault.add_key(&password(new)?, cost, (&user, now)).map_err(backup_fault)?;
-            print_key_change(arguments, ("key_added", "added the key"), &id);
+            print_key_change(arguments, "key_added", "added the key", &id);
         }
         VaultKeyCommand::Remove { key } => {
             let id = vault.remove_key(key).map_err(backup_fault)?;
-            print_key_change(arguments, ("key_removed", "removed the key"), &id);
+            print_key_change(arguments, "key_removed", "removed the key", &id);
         }
         VaultKeyCommand::Passwd(new) => {
             let id =
                 vault.change_password(&password(new)?, cost, (&user, now)).map_err(backup_fault)?;
             let words = "changed the password; the new key is";
-            print_key_change(arguments, ("password_changed", words), &id);
+            print_key_change(arguments, "password_changed", words, &id);
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_key_change(arguments: &VaultArgs, (done, words): (&str, &str), id: &VaultObjectId) {
+fn print_key_change(arguments: &VaultArgs, done: &str, words: &str, id: &VaultObjectId) {
     if arguments.json {
         say!("{}", json!({ "message_type": done, "id": id.to_string() }));
     } else {
@@ -240,14 +240,14 @@ fn status_json(progress: &BackupProgress, elapsed: Duration) -> Value {
         // Progress beyond the expected total counts as complete.
         let part = items.min(all) as f64 / all as f64;
         object.insert("percent_done".to_owned(), json!(part));
-        let left = seconds_left((items, all), elapsed);
+        let left = seconds_left(items, all, elapsed);
         object.extend(left.map(|left| ("seconds_remaining".to_owned(), json!(left))));
     }
     said
 }
 
 /// Returns the estimated remaining seconds at the current rate; `None` if nothing is done, or nothing left.
-fn seconds_left((items, all): (u64, u64), elapsed: Duration) -> Option<u64> {
+fn seconds_left(items: u64, all: u64, elapsed: Duration) -> Option<u64> {
     let left = all.checked_sub(items).filter(|left| *left > 0 && items > 0)?;
     Some(left.saturating_mul(elapsed.as_secs().max(1)) / items)
 }
@@ -281,7 +281,7 @@ fn progress_text(progress: &BackupProgress, elapsed: Duration) -> String {
     let expected = progress.expected_items.load(Relaxed);
     let seconds = elapsed.as_secs().max(1);
     let rate = indicatif::HumanBytes(bytes / seconds);
-    let left = seconds_left((items, expected), elapsed);
+    let left = seconds_left(items, expected, elapsed);
     let left = left.map_or_else(String::new, |left| format!(" of {expected}, {left} s left"));
     format!("{items}{left}, {}, {rate}/s", indicatif::HumanBytes(bytes))
 }

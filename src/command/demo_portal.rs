@@ -20,9 +20,10 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tympan_home::{Home, random_text, write_secret_file};
 use tympan_notation::DurationText;
+use tympan_render::BackendSection;
 use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::config::{BackendSection, TympanConfig};
+use crate::config::TympanConfig;
 use crate::home_fault::home_fault;
 
 /// The name of the back end in templates.

@@ -27,11 +27,9 @@ use tympan_terminal::{
 };
 use tympan_web::listen::{ListenerLimits, ListenerOptions, PortReuse, bind_listener};
 use tympan_web::log_file::LogFile;
-use tympan_web::tls::{TlsIdentity, TlsTrust};
 
 use crate::args;
 use crate::args::DispatcherCommand;
-use crate::command::listener_options::{main_front, read_listener_certificate};
 use crate::command::pair;
 use crate::command::process_signals::ProcessSignals;
 use crate::command::runtime::create_runtime;
@@ -57,7 +55,11 @@ pub(crate) fn run_dispatcher_command(arguments: args::DispatcherArgs) -> Command
         }) => {
             let new_settings = new_settings.or_else(|| old_settings.clone());
             let urls = urls.map(|file| read_urls(&file)).transpose()?.unwrap_or_default();
-            diff_configs([(&old, old_settings), (&new, new_settings)], (&urls, root), json)
+            let sides = [
+                ConfigFiles { config: old, settings: old_settings },
+                ConfigFiles { config: new, settings: new_settings },
+            ];
+            diff_configs(sides, &urls, root, json)
         }
         Some(DispatcherCommand::Export {
             file,
@@ -77,15 +79,21 @@ pub(crate) fn run_dispatcher_command(arguments: args::DispatcherArgs) -> Command
                 is_bodies_only: bare,
                 time,
             };
-            export::run_cache_export(&config, &options, (tar.as_deref(), folder.as_deref()), json)
+            export::run_cache_export(&config, &options, tar.as_deref(), folder.as_deref(), json)
         }
         Some(DispatcherCommand::Explain { file, url, root, settings, method, header, json }) => {
             let config = load_for_query(&file, &environment_sources(root))?.config;
-            let settings = match settings {
-                Some(file) => crate::config::read_config_file(&file)?.dispatcher,
-                None => DispatcherSettings::default(),
+            let settings = read_settings(settings.as_deref())?;
+            let method: Method = method
+                .parse()
+                .map_err(|_| CommandFault::usage(format!("`{method}` is not an HTTP method")))?;
+            let question = ExplainedRequest {
+                method: &method,
+                url: &url,
+                headers: &parse_headers(&header)?,
+                now: SystemTime::now(),
             };
-            explain_request((&config, &settings), &url, (&method, &header), json)
+            explain_request(&config, &settings, &question, json)
         }
         None => {
             let (config, home) = match (arguments.config, arguments.home) {
@@ -253,7 +261,7 @@ pub(crate) fn open_embedded_dispatcher(
     let pairs = config.with_file_name(pair::PAIRS_FOLDER);
     let redirecting = rest.dispatcher.https_redirect.clone();
     let https_redirect = redirecting.address.map(bound).transpose()?;
-    let dispatcher = open_dispatcher(loaded.config, &rest.dispatcher, (logs, Some(&pairs)))?;
+    let dispatcher = open_dispatcher(loaded.config, &rest.dispatcher, logs, Some(&pairs))?;
     Ok(EmbeddedDispatcher {
         address: listener.local_addr().unwrap_or(listen),
         admin_address: admin.as_ref().and_then(|admin| admin.local_addr().ok()),
@@ -291,13 +299,16 @@ impl EmbeddedDispatcher {
         if let Some(admin) = admin {
             tokio::spawn(serve_admin(dispatcher.clone(), admin, stopped.clone()));
         }
-        if let Some(https_redirect) = https_redirect {
-            tokio::spawn(redirect_to_https(dispatcher.clone(), https_redirect, stopped.clone()));
+        if let Some((settings, listener)) = https_redirect {
+            tokio::spawn(redirect_to_https(
+                dispatcher.clone(),
+                settings,
+                listener,
+                stopped.clone(),
+            ));
         }
-        let served = (dispatcher.clone(), front.clone());
-        let following = tokio::spawn(
-            config_watcher::ConfigReloadWatcher::without_hangup().run(files, all, served),
-        );
+        let reload = config_watcher::ConfigReloadWatcher::without_hangup();
+        let following = tokio::spawn(reload.run(files, all, dispatcher.clone(), front.clone()));
         let outcome = serve_front(dispatcher, listener, front, stopped).await;
         following.abort();
         outcome
@@ -307,47 +318,15 @@ impl EmbeddedDispatcher {
 fn open_dispatcher(
     config: DispatcherConfig,
     settings: &DispatcherSettings,
-    (logs, pairs): (Option<&Path>, Option<&Path>),
+    logs: Option<&Path>,
+    pairs: Option<&Path>,
 ) -> Result<Dispatcher, CommandFault> {
     let flush_keys = pairs.map_or_else(FlushKeys::default, flush_keys);
-    let trust = render_trust(&config, settings)?;
+    let trust = settings.renders.read_trust(&config);
+    let trust = trust.map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
     let runtime = DispatcherRuntime { trust, flush_keys, ..runtime_with_logs(logs)? };
     Dispatcher::with_settings(config, settings, runtime)
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))
-}
-
-/// Returns the certificates that renders are verified with, if any uses TLS.
-fn render_trust(
-    config: &DispatcherConfig,
-    settings: &DispatcherSettings,
-) -> Result<Option<TlsTrust>, CommandFault> {
-    let mut all_renders = config.farms.iter().flat_map(|farm| {
-        let shadow = farm.shadow_renders.iter().flat_map(|(_, renders)| renders);
-        farm.renders.iter().chain(&farm.siblings).chain(shadow)
-    });
-    let is_secure = all_renders.any(|render| render.is_secure);
-    let failed = |error: tympan_web::Error| CommandFault::usage(error_chain_text(&error));
-    let read = |file: &Path| {
-        std::fs::read(file).map_err(|error| {
-            CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
-        })
-    };
-    let trust = match (&settings.renders.roots, &settings.renders.certificate) {
-        (Some(roots), Some(own)) => {
-            let own =
-                TlsIdentity::from_pem(&read(&own.chain)?, &read(&own.key)?).map_err(failed)?;
-            TlsTrust::with_identity(&read(roots)?, &own)
-        }
-        (Some(roots), None) => TlsTrust::from_pem(&read(roots)?),
-        (None, Some(_)) => {
-            return Err(CommandFault::usage(
-                "`certificate` in `[dispatcher.renders]` needs `roots`",
-            ));
-        }
-        (None, None) if is_secure => TlsTrust::system_roots(),
-        (None, None) => return Ok(None),
-    };
-    trust.map(Some).map_err(failed)
 }
 
 /// Accepts flush requests with the key of a flush pair.
@@ -406,7 +385,8 @@ fn serve_until_signal(
         let dispatcher = open_dispatcher(
             loaded.config,
             &rest.dispatcher,
-            (placement.log_dir.as_deref(), placement.pairs_dir.as_deref()),
+            placement.log_dir.as_deref(),
+            placement.pairs_dir.as_deref(),
         )?;
         // Only now, since the serving process must continue if one of the steps above fails.
         let sockets = sockets.acquire().await.map_err(socket_fault)?;
@@ -421,11 +401,12 @@ fn serve_until_signal(
         if let Some(listener) = sockets.https_redirect {
             let address =
                 listener.local_addr().map_err(|error| CommandFault::cannot_run(error.to_string()))?;
-            let redirecting = (redirecting, listener);
-            tokio::spawn(redirect_to_https(dispatcher.clone(), redirecting, stopped.clone()));
+            let redirecting =
+                redirect_to_https(dispatcher.clone(), redirecting, listener, stopped.clone());
+            tokio::spawn(redirecting);
             say!("dispatcher redirects http://{address} to https");
         }
-        tokio::spawn(reload.run(files.clone(), all, (dispatcher.clone(), front.clone())));
+        tokio::spawn(reload.run(files.clone(), all, dispatcher.clone(), front.clone()));
         let scheme = if front.tls.is_some() { "https" } else { "http" };
         let drain = front.drain.clone();
         let served = tokio::spawn(serve_front(dispatcher.clone(), sockets.visitors, front, stopped));
@@ -452,9 +433,9 @@ fn serve_until_signal(
 
 /// Returns the options of the main listener.
 fn front_from_config(rest: &crate::config::TympanConfig) -> Result<ListenerOptions, CommandFault> {
-    let certificate = read_listener_certificate(rest)?;
+    let certificate = rest.listen.read_certificate().map_err(CommandFault::usage)?;
     let body_bytes = ListenerLimits::default().max_body_bytes;
-    let front = main_front(rest, certificate.as_ref(), body_bytes);
+    let front = rest.listen.listener_options(certificate.as_ref(), body_bytes);
     front_settings(rest)
         .apply_to(front)
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))
@@ -484,7 +465,8 @@ async fn serve_admin(
 /// Redirects requests without TLS to `https` until `stopped` turns true.
 async fn redirect_to_https(
     dispatcher: Dispatcher,
-    (settings, listener): (HttpsRedirectSettings, std::net::TcpListener),
+    settings: HttpsRedirectSettings,
+    listener: std::net::TcpListener,
     mut stopped: Receiver<bool>,
 ) {
     let until = async move {
@@ -552,53 +534,46 @@ fn read_urls(file: &Path) -> Result<Vec<String>, CommandFault> {
     Ok(text.lines().flat_map(tympan_dispatcher::urls_of_line).collect())
 }
 
+/// A configuration, and the file with its section `[dispatcher]`.
+struct ConfigFiles {
+    config: PathBuf,
+    settings: Option<PathBuf>,
+}
+
+/// Reads the settings of `[dispatcher]`; the default ones without a file.
+fn read_settings(file: Option<&Path>) -> Result<DispatcherSettings, CommandFault> {
+    match file {
+        Some(file) => Ok(crate::config::read_config_file(file)?.dispatcher),
+        None => Ok(DispatcherSettings::default()),
+    }
+}
+
 fn diff_configs(
-    sides: [(&Path, Option<PathBuf>); 2],
-    (urls, root): (&[String], Option<PathBuf>),
+    [old, new]: [ConfigFiles; 2],
+    urls: &[String],
+    root: Option<PathBuf>,
     json: bool,
 ) -> CommandOutcome {
     let sources = environment_sources(root);
-    let read = |(file, settings): (&Path, Option<PathBuf>)| {
-        let config = load_for_query(file, &sources)?.config;
-        let settings = match settings {
-            Some(file) => crate::config::read_config_file(&file)?.dispatcher,
-            None => DispatcherSettings::default(),
-        };
-        Ok::<_, CommandFault>((parse_file(file, &sources).block, config, settings))
+    let read = |files: &ConfigFiles| {
+        let config = load_for_query(&files.config, &sources)?.config;
+        let settings = read_settings(files.settings.as_deref())?;
+        let syntax_tree = parse_file(&files.config, &sources).block;
+        Ok::<_, CommandFault>(ComparedConfig { syntax_tree, config, settings })
     };
-    let [old, new] = sides;
-    let (old, new) = (read(old)?, read(new)?);
-    let [old, new] = [&old, &new].map(|(tree, config, settings)| ComparedConfig {
-        syntax_tree: tree,
-        config,
-        settings,
-    });
-    let comparison = tympan_dispatcher::compare_configs(old, new, urls)
+    let comparison = tympan_dispatcher::compare_configs(&read(&old)?, &read(&new)?, urls)
         .map_err(|fault| CommandFault::usage(error_chain_text(&fault)))?;
     if json {
         say!("{}", serde_json::to_value(&comparison).unwrap_or_default());
     } else {
-        comparison.keys.iter().for_each(|change| say!("{change}"));
-        comparison.requests.iter().for_each(|change| say!("{change}"));
-        let (keys, requests) = (comparison.keys.len(), comparison.requests.len());
-        say!(
-            "{keys} keys differ; {requests} of {} requests are answered differently",
-            comparison.tried
-        );
+        say!("{comparison}");
     }
     let is_same = comparison.requests.is_empty();
     Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
-fn explain_request(
-    (config, settings): (&DispatcherConfig, &DispatcherSettings),
-    url: &str,
-    (method, headers): (&str, &[String]),
-    json: bool,
-) -> CommandOutcome {
-    let method: Method = method
-        .parse()
-        .map_err(|_| CommandFault::usage(format!("`{method}` is not an HTTP method")))?;
+/// Parses the headers of a request, given as `Name: value`.
+fn parse_headers(headers: &[String]) -> Result<HeaderMap, CommandFault> {
     let mut sent = HeaderMap::new();
     for header in headers {
         let malformed =
@@ -607,9 +582,16 @@ fn explain_request(
         let name: HeaderName = name.trim().parse().map_err(|_| malformed())?;
         sent.append(name, value.trim().parse().map_err(|_| malformed())?);
     }
-    let question =
-        ExplainedRequest { method: &method, url, headers: &sent, now: SystemTime::now() };
-    let explanation = tympan_dispatcher::explain_request(config, settings, &question)
+    Ok(sent)
+}
+
+fn explain_request(
+    config: &DispatcherConfig,
+    settings: &DispatcherSettings,
+    question: &ExplainedRequest<'_>,
+    json: bool,
+) -> CommandOutcome {
+    let explanation = tympan_dispatcher::explain_request(config, settings, question)
         .map_err(|fault| CommandFault::usage(error_chain_text(&fault)))?;
     if json {
         say!("{}", serde_json::to_value(&explanation).unwrap_or_default());

@@ -23,7 +23,7 @@ use tympan_terminal::{
 
 use crate::args::{ExportArgs, ExportMode};
 use crate::command::renderer::{create_plain_renderer, image_options};
-use crate::command::rendition_process::RenderUrgency;
+use crate::command::rendition_process::{self, RenderUrgency};
 use crate::command::runtime::create_runtime;
 use crate::config::{self, TympanConfig};
 use crate::home::{ConfiguredHome, close_home, home_access, open_home};
@@ -39,7 +39,8 @@ const MAX_BLOCKING_THREADS: usize = 16;
 /// If the folder cannot be used.
 pub(super) fn start_export(
     instance: &Instance,
-    (home, config): (&Home, &TympanConfig),
+    home: &Home,
+    config: &TympanConfig,
     key: &str,
 ) -> Result<bool, CommandFault> {
     let Some(dir) = config.export.dir.as_deref() else { return Ok(false) };
@@ -64,12 +65,12 @@ pub(crate) fn run_export(arguments: &ExportArgs) -> CommandOutcome {
     let search = SearchIndex::open(
         home.repository.clone(),
         &home.dir.join("search"),
-        config.search.search_options(),
+        config.search.search_options(rendition_process::pdf_reader()),
     );
     let search =
         Arc::new(search.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?);
-    let studio = ExportSession::open(&home.repository, (&home.dir, &config), Some(&search));
-    let done = studio.and_then(|studio| studio.run_export(arguments));
+    let session = ExportSession::open(&home.repository, &home.dir, &config, Some(&search));
+    let done = session.and_then(|session| session.run_export(arguments));
     search.close();
     close_home(&home)?;
     done
@@ -84,7 +85,7 @@ fn run_export_beside_instance(arguments: &ExportArgs) -> CommandOutcome {
             tympan_home_backup::Error::Home(error) => home_fault(error),
             error => CommandFault::cannot_run(error_chain_text(&error)),
         })?;
-    ExportSession::open(&beside.repository, (&arguments.home, &config), None)?.run_export(arguments)
+    ExportSession::open(&beside.repository, &arguments.home, &config, None)?.run_export(arguments)
 }
 
 /// The rendering context of this command's export.
@@ -98,7 +99,8 @@ struct ExportSession<'a> {
 impl<'a> ExportSession<'a> {
     fn open(
         repository: &'a Repository,
-        (dir, config): (&Path, &'a TympanConfig),
+        dir: &Path,
+        config: &'a TympanConfig,
         search: Option<&Arc<SearchIndex>>,
     ) -> Result<Self, CommandFault> {
         let key = read_or_create_replication_key(dir).map_err(home_fault)?;
@@ -106,7 +108,7 @@ impl<'a> ExportSession<'a> {
         if let Some(search) = search {
             engine.set_full_text_index(search.clone());
         }
-        let renderer = create_plain_renderer(repository, (RenderMode::Publish, None), config)?
+        let renderer = create_plain_renderer(repository, RenderMode::Publish, None, config)?
             .with_query_engine(engine)
             .with_image_key(ImageSigningKey::from_secret(&key));
         let images = image_options(config, RenderUrgency::Background, None);

@@ -5,23 +5,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tympan_assets::{
-    ASSET_UPDATE_USER, AssetFollower, AssetHandler, AssetProcessor, WriteBackProcess,
+    ASSET_UPDATE_USER, AssetFollower, AssetHandler, AssetProcessor, WriteBackWorkflowStep,
 };
-use tympan_content::{NodePath, Repository};
+use tympan_content::Repository;
 use tympan_home::{
     Home, cluster_facts, random_text, read_or_create_replication_key, require_own_blob_folder,
     require_same_blob_folder,
 };
 use tympan_jobs::workflow::{StepRegistry, WorkflowEngine, WorkflowHandler, WorkflowLauncher};
-use tympan_jobs::{
-    JobQueues, JobWorker, JobWorkerOptions, OsgiConfigWatcher, RemovalClock, TopicPattern,
-};
+use tympan_jobs::{JobQueues, JobWorker, OsgiConfigWatcher, RemovalClock, TopicPattern};
 use tympan_mounts::{MountService, MountSettings};
 use tympan_render::{RenderMode, Renderer};
 use tympan_replicate::{HomePairs, OnOffTimeFollower, OnOffTimeHandler, Replicator};
@@ -32,7 +29,6 @@ use tympan_server::{
 };
 use tympan_store::{PostgresStore, StateDatabase};
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
-use tympan_web::ip_network::{InvalidNetwork, IpNetwork};
 use tympan_web::listen::{
     ListenerOptions, OverflowPolicy, PortReuse, bind_listener, serve_listener,
 };
@@ -40,7 +36,6 @@ use tympan_web::listener_certificate::ListenerCertificate;
 
 use crate::args;
 use crate::command::export::start_export;
-use crate::command::listener_options::{admin_front, main_front, read_listener_certificate};
 use crate::command::process_signals::ProcessSignals;
 use crate::command::renderer::{create_plain_renderer, image_options};
 use crate::command::rendition_process::{self, RenderUrgency};
@@ -48,12 +43,9 @@ use crate::command::runtime::create_runtime;
 use crate::config::TympanConfig;
 use crate::home::{ConfiguredHome, close_home, create_admin, home_access, open_home, open_state};
 use crate::home_fault::home_fault;
+use crate::ledger::RenderingFacts;
 use crate::scheduled_backup;
 
-/// The default number of requests that render or edit concurrently.
-const DEFAULT_WORK_PERMITS: usize = 128;
-/// The default number of waiting requests: at a few milliseconds per page, later ones would wait for seconds.
-const DEFAULT_WORK_QUEUE_LENGTH: usize = 4096;
 /// The default maximum time without data in a request body.
 const DEFAULT_BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The default maximum size of uploads and replication requests.
@@ -78,6 +70,9 @@ pub(crate) struct InstancePlan<'a> {
     pub(crate) is_asset_worker: bool,
 }
 
+/// The loops and listeners of an instance.
+type InstanceTasks = JoinSet<Result<(), CommandFault>>;
+
 /// A running instance.
 pub(crate) struct RunningInstance {
     pub(crate) state: StateDatabase,
@@ -89,7 +84,7 @@ pub(crate) struct RunningInstance {
     search: Arc<SearchIndex>,
     instance: Arc<Instance>,
     stop: watch::Sender<bool>,
-    tasks: JoinSet<Result<(), CommandFault>>,
+    tasks: InstanceTasks,
 }
 
 impl RunningInstance {
@@ -150,8 +145,8 @@ pub(crate) async fn start_instance(
     let admin_listener = plan.admin_listen.map(bound).transpose()?;
     let admin_address = admin_listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let config = plan.config;
-    let certificate = read_listener_certificate(config)?;
-    let mut front = main_front(config, certificate.as_ref(), DEFAULT_MAX_BODY_BYTES);
+    let certificate = config.listen.read_certificate().map_err(CommandFault::usage)?;
+    let mut front = config.listen.listener_options(certificate.as_ref(), DEFAULT_MAX_BODY_BYTES);
     front.limits.overflow = OverflowPolicy::Refuse;
     // Registered before another repository could collect blobs that came with the home.
     let sharing = plan.home.blob_sharing();
@@ -187,7 +182,7 @@ pub(crate) async fn start_instance(
         key.clone(),
         pairs.clone(),
     );
-    let models = plan.config.workflows.model_roots()?;
+    let models = plan.config.workflows.model_roots().map_err(CommandFault::usage)?;
     let workflows = WorkflowEngine::new(queues.clone()).with_model_roots(models);
     replicator.set_queue_name_source(configurator.worker().clone());
     register_workflow_steps(plan, &workflows, configurator.worker(), &replicator)?;
@@ -197,31 +192,31 @@ pub(crate) async fn start_instance(
             .map_err(home_fault)?;
     }
     let mut logins = Logins::new(state.pool().clone(), repository.clone())
-        .with_trusted_proxies(&trusted_proxies(config)?);
-    if let Some(idle) = config.login.idle {
+        .with_trusted_proxies(&config.login.trusted_proxies().map_err(CommandFault::usage)?);
+    if let Some(idle) = config.login.idle_timeout {
         logins = logins.with_session_idle_timeout(idle.0);
     }
-    let now = check_clock(plan.home.dir.clone(), repository.clone()).await;
+    let now = HomeClock::of(plan.home).trusted_now().await;
     logins.remove_stale_tokens(now).await.map_err(|error| failed(&error))?;
     let search = SearchIndex::open(
         repository.clone(),
         &plan.home.dir.join("search"),
-        config.search.search_options(),
+        config.search.search_options(rendition_process::pdf_reader()),
     );
     let search = Arc::new(search.map_err(|error| failed(&error))?);
     let site_state = crate::ledger::site_files_state(plan.site.as_deref())?;
+    let rendering = RenderingFacts::new(config, &key);
     let ledger = match role {
         InstanceRole::Publish => {
-            let home = (plan.home, config);
-            Some(crate::ledger::open_home_ledger(home, &state, (&key, site_state)).await?)
+            let fingerprint = rendering.fingerprint(site_state);
+            Some(crate::ledger::open_home_ledger(plan.home, &state, config, &fingerprint).await?)
         }
         InstanceRole::Author => None,
     };
-    let site_key = key.clone();
     let options = InstanceOptions {
         role,
         dependency_ledger: ledger.clone(),
-        surrogate_key: crate::ledger::surrogate_key(config)?,
+        surrogate_key: config.ledger.surrogate_key().map_err(CommandFault::cannot_run)?,
         page_headers: config.publish.page_headers().map_err(CommandFault::cannot_run)?,
         renderer: create_renderer(plan, config)?,
         repository,
@@ -234,8 +229,8 @@ pub(crate) async fn start_instance(
         home_pairs: pairs,
         spool_folder: plan.home.dir.join("spool"),
         log_folder: plan.home.dir.join("logs"),
-        work_permits: config.work.permits.unwrap_or(DEFAULT_WORK_PERMITS),
-        max_waiting_work: config.work.max_waiting.unwrap_or(DEFAULT_WORK_QUEUE_LENGTH),
+        work_permits: config.work.permits(),
+        max_waiting_work: config.work.max_waiting(),
         timing_disclosure: config.timing.to_timing_disclosure(),
         rotation: config.logs.rotation(),
         body_timeout: config.listen.body_timeout.map_or(DEFAULT_BODY_TIMEOUT, |timeout| timeout.0),
@@ -246,7 +241,8 @@ pub(crate) async fn start_instance(
     if let Some(mounts) = &mounts {
         instance.set_mounts(mounts.clone());
     }
-    instance.set_received_paths(received_paths(config)?);
+    let received_paths = config.receive.received_paths().map_err(CommandFault::usage)?;
+    instance.set_received_paths(received_paths);
     // A database may have to be queried for the newest root, and scripts of a site folder change without a commit.
     if plan.home.local.is_some() && plan.site.is_none() {
         instance.enable_hot_responses(DEFAULT_LEDGER_RESPONSES);
@@ -259,7 +255,7 @@ pub(crate) async fn start_instance(
         replicator.split_shared_follower(&all).await.map_err(|error| failed(&error))?;
     }
     register_image_rendering(plan, &instance, configurator.worker());
-    register_pool_metrics(&instance, (&state, plan.home.database.as_ref()), &front);
+    register_pool_metrics(&instance, plan.home.database.clone(), &state, &front);
     add_dependency_probes(plan, &instance);
     let (buckets, composite) = (plan.home.blobs.buckets.clone(), plan.home.blobs.composite.clone());
     instance.add_metrics_source(move |role| {
@@ -269,19 +265,15 @@ pub(crate) async fn start_instance(
     instance.set_guest_notes(sharing.guest_note_sources());
     let exports = role == InstanceRole::Publish && {
         let key = read_or_create_replication_key(&plan.key_dir).map_err(home_fault)?;
-        start_export(&instance, (plan.home, config), &key)?
+        start_export(&instance, plan.home, config, &key)?
     };
     if !plan.is_asset_worker {
-        scheduled_backup::register_save_job(
-            configurator.worker(),
-            (plan.home, &config.backup),
-            &instance,
-        )
-        .await?;
+        let worker = configurator.worker();
+        scheduled_backup::register_save_job(worker, plan.home, &config.backup, &instance).await?;
     }
     if role == InstanceRole::Publish {
         // Flush changes that a crash prevented from being flushed.
-        replicator.flush_changes(SystemTime::now()).await.map_err(|error| failed(&error))?;
+        replicator.store_flushes(SystemTime::now()).await.map_err(|error| failed(&error))?;
     }
     if role == InstanceRole::Publish {
         front.shortcut = Some(Arc::new(InstanceShortcut::new(instance.clone())));
@@ -297,62 +289,48 @@ pub(crate) async fn start_instance(
     ));
     if let Some(certificate) = certificate.clone() {
         let stopped = stopped.clone();
-        tasks.spawn(async move {
-            certificate.reload_on_change(stopped).await;
-            Ok(())
-        });
+        spawn_loop(&mut tasks, async move { certificate.reload_on_change(stopped).await });
     }
     if exports {
         let following = instance.clone().follow_exports(stopped.clone());
-        tasks.spawn(async move {
-            following.await;
-            Ok(())
-        });
+        spawn_loop(&mut tasks, following);
     }
     if let Some(listener) = admin_listener {
         let router = admin_router(instance.clone());
-        tasks.spawn(serve_until_stopped(listener, router, admin_front(config), stopped.clone()));
+        tasks.spawn(serve_until_stopped(
+            listener,
+            router,
+            config.admin.listener_options(),
+            stopped.clone(),
+        ));
     }
     if let Some(composite) = plan.home.composite.clone() {
         let stopped = stopped.clone();
         let watched = composite.clone();
         instance.add_health_check("base", move || watched.current_fault());
-        tasks.spawn(async move {
-            tympan_home::renew_lease_until_stopped(composite, stopped).await;
-            Ok(())
-        });
+        spawn_loop(&mut tasks, tympan_home::renew_lease_until_stopped(composite, stopped));
     }
-    start_job_processing((configurator, mounts), plan, &replicator, (&mut tasks, &stopped));
+    let processing = JobProcessing { configurator, mounts };
+    processing.start(plan, &replicator, &mut tasks, &stopped);
     tasks.spawn({
-        let (home, tidied, stopped) = (plan.home.dir.clone(), logins.clone(), stopped.clone());
-        watch_clock((home, plan.home.repository.clone()), tidied, stopped)
+        let clock = HomeClock::of(plan.home);
+        remove_expired_logins(clock, logins.clone(), stopped.clone())
     });
     if role == InstanceRole::Publish {
         let following = replicator.clone().run_flush_loop(stopped.clone());
-        tasks.spawn(async move {
-            following.await;
-            Ok(())
-        });
+        spawn_loop(&mut tasks, following);
     }
-    tasks.spawn({
+    spawn_loop(&mut tasks, {
         let stopped = stopped.clone();
-        async move {
-            replicator.run(stopped).await;
-            Ok(())
-        }
+        async move { replicator.run(stopped).await }
     });
     if let (Some(ledger), Some(site)) = (ledger.clone(), plan.site.clone()) {
-        let (by, stopped) = ((config.clone(), site_key), stopped.clone());
-        tasks.spawn(async move {
-            crate::ledger::follow_site(ledger, by, (site, site_state), stopped).await;
-            Ok(())
-        });
+        let fingerprint = move |state| rendering.fingerprint(Some(state));
+        let following = ledger.follow_site_folder(site, site_state, fingerprint, stopped.clone());
+        spawn_loop(&mut tasks, following);
     }
     if let Some(ledger) = ledger {
-        tasks.spawn(async move {
-            ledger.run_maintenance(stopped).await;
-            Ok(())
-        });
+        spawn_loop(&mut tasks, async move { ledger.run_maintenance(stopped).await });
     }
     Ok(RunningInstance {
         state,
@@ -369,8 +347,8 @@ pub(crate) async fn start_instance(
 
 /// Checks the clock periodically, so that its jumps are detected, and removes the logins that have expired by a trusted
 /// time.
-async fn watch_clock(
-    (home, repository): (PathBuf, Repository),
+async fn remove_expired_logins(
+    clock: HomeClock,
     logins: Logins,
     mut stopped: watch::Receiver<bool>,
 ) -> Result<(), CommandFault> {
@@ -380,41 +358,33 @@ async fn watch_clock(
             _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
             () = tokio::time::sleep(tympan_home::CLOCK_CHECK_INTERVAL) => {}
         }
-        let now = check_clock(home.clone(), repository.clone()).await;
+        let now = clock.trusted_now().await;
         if let Err(error) = logins.remove_stale_tokens(now).await {
             tracing::warn!(reason = error_chain_text(&error), "cannot remove ended logins");
         }
     }
 }
 
-/// Returns the time that expiry is measured against.
-async fn check_clock(home: PathBuf, repository: Repository) -> SystemTime {
-    let look = move || tympan_home::trusted_now(&home, &**repository.chunks(), SystemTime::now());
-    // If the check fails, nothing counts as expired.
-    tokio::task::spawn_blocking(look).await.unwrap_or(SystemTime::UNIX_EPOCH)
+/// The clock of a home, which is checked for jumps.
+#[derive(Clone)]
+struct HomeClock {
+    home: PathBuf,
+    repository: Repository,
 }
 
-/// Returns the proxies whose client addresses are trusted.
-fn trusted_proxies(config: &TympanConfig) -> Result<Vec<IpNetwork>, CommandFault> {
-    let parse = |text: &String| {
-        text.parse().map_err(|error: InvalidNetwork| {
-            CommandFault::usage(format!("tympan.toml: [login]: trusted_proxies: {error}"))
-        })
-    };
-    config.login.trusted_proxies.iter().map(parse).collect()
-}
+impl HomeClock {
+    fn of(home: &Home) -> Self {
+        Self { home: home.dir.clone(), repository: home.repository.clone() }
+    }
 
-/// Returns the paths that an author accepts from other instances.
-fn received_paths(config: &TympanConfig) -> Result<Vec<NodePath>, CommandFault> {
-    let parse = |path: &String| {
-        NodePath::new(path).map_err(|error| {
-            CommandFault::usage(format!(
-                "tympan.toml: [receive]: paths: {}",
-                error_chain_text(&error)
-            ))
-        })
-    };
-    config.receive.paths.iter().map(parse).collect()
+    /// Returns the time that expiry is measured against.
+    async fn trusted_now(&self) -> SystemTime {
+        let Self { home, repository } = self.clone();
+        let look =
+            move || tympan_home::trusted_now(&home, &**repository.chunks(), SystemTime::now());
+        // If the check fails, nothing counts as expired.
+        tokio::task::spawn_blocking(look).await.unwrap_or(SystemTime::UNIX_EPOCH)
+    }
 }
 
 /// Adds the dependencies to `/health` that the instance cannot serve without: the database and the buckets; and whether
@@ -468,10 +438,11 @@ fn store_write_result(reason: Option<&str>) -> Result<(), String> {
 /// Adds metrics of the connections of clients, to the state database and to the repository's database to `/metrics`.
 fn register_pool_metrics(
     instance: &Instance,
-    (state, database): (&StateDatabase, Option<&Arc<PostgresStore>>),
+    database: Option<Arc<PostgresStore>>,
+    state: &StateDatabase,
     front: &ListenerOptions,
 ) {
-    if let Some(database) = database.cloned() {
+    if let Some(database) = database {
         instance.add_pool_source(move || {
             let counters = database.counters();
             vec![PoolState {
@@ -488,26 +459,7 @@ fn register_pool_metrics(
     let (pool, counters) = (state.pool().clone(), Arc::clone(&front.counters));
     let most = front.limits.max_connections as u64;
     instance.add_pool_source(move || {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let open = read(&counters.open);
-        let connections = PoolState {
-            name: "connections".to_owned(),
-            in_use: open,
-            idle: 0,
-            limit: most,
-            waiting: read(&counters.waiting),
-            timeouts: read(&counters.wait_timed_out),
-            refused: read(&counters.refused),
-        };
-        let (size, idle) = (u64::from(pool.size()), pool.num_idle() as u64);
-        let state = PoolState {
-            name: "state".to_owned(),
-            in_use: size.saturating_sub(idle),
-            idle,
-            limit: u64::from(pool.options().get_max_connections()),
-            ..PoolState::default()
-        };
-        vec![connections, state]
+        vec![PoolState::of_connections(&counters, most), PoolState::of_database("state", &pool)]
     });
 }
 
@@ -517,10 +469,15 @@ fn register_image_rendering(plan: &InstancePlan<'_>, instance: &Instance, worker
     let limits = config.assets.processing_limits();
     let mut counters = None;
     if plan.role == InstanceRole::Author {
-        let studio = rendition_process::create_process_pool(config, RenderUrgency::Background);
+        let decoder_pool =
+            rendition_process::create_process_pool(config, RenderUrgency::Background);
         let repository = plan.home.repository.clone();
-        let assets =
-            AssetProcessor::new(repository, studio, config.assets.rendition_profile(), limits);
+        let assets = AssetProcessor::new(
+            repository,
+            decoder_pool,
+            config.assets.rendition_profile(),
+            limits,
+        );
         let handler = AssetHandler::new(assets);
         counters = Some(handler.counters());
         worker.register_handler(Arc::new(handler));
@@ -538,16 +495,7 @@ fn create_job_configurator(
     let role = if plan.is_asset_worker { ASSET_WORKER_ROLE } else { plan.role.name() };
     let name =
         format!("{role}-{}", random_text().map_err(home_fault)?.get(..12).unwrap_or_default());
-    let mut options = JobWorkerOptions::new(role, name);
-    if let Some(threads) = section.threads {
-        options.threads = threads;
-    }
-    if let Some(drain) = section.drain {
-        options.drain_timeout = drain.0;
-    }
-    if let Some(lease) = section.lease {
-        options.lease = lease.0;
-    }
+    let mut options = section.worker_options(role, name);
     let home = plan.home.dir.clone();
     options.removal_clock =
         RemovalClock::new(move |now| tympan_home::recorded_trusted_now(&home, now));
@@ -559,7 +507,12 @@ fn create_job_configurator(
     let settings = match plan.role {
         InstanceRole::Author => {
             let outgoing = plan.config.outgoing.to_outgoing().map_err(CommandFault::usage)?;
-            Some(plan.config.mounts.mount_settings(&plan.home.dir, outgoing)?)
+            Some(
+                plan.config
+                    .mounts
+                    .mount_settings(&plan.home.dir, outgoing)
+                    .map_err(CommandFault::usage)?,
+            )
         }
         InstanceRole::Publish => None,
     };
@@ -597,19 +550,19 @@ fn register_workflow_steps(
     replicator: &Replicator,
 ) -> Result<(), CommandFault> {
     let runtime = tokio::runtime::Handle::current();
-    let studio = rendition_process::create_process_pool(plan.config, RenderUrgency::Background);
+    let decoder_pool =
+        rendition_process::create_process_pool(plan.config, RenderUrgency::Background);
     let write_back =
-        WriteBackProcess::new(plan.home.repository.clone()).with_rendition_pool(studio);
+        WriteBackWorkflowStep::new(plan.home.repository.clone()).with_decoder_pool(decoder_pool);
     let mut steps =
         StepRegistry::standard(&plan.home.repository).with_process(Arc::new(write_back));
-    for process in tympan_assets::await_asset_processes(&plan.home.repository) {
+    for process in tympan_assets::await_asset_workflow_steps(&plan.home.repository) {
         steps = steps.with_process(process);
     }
     let outgoing = plan.config.outgoing.to_outgoing().map_err(CommandFault::usage)?;
     steps = steps.with_external_hosts(&outgoing);
     if plan.role == InstanceRole::Author {
-        let keeping = plan.config.versions.version_keeping();
-        for process in tympan_replicate::replication_processes(replicator, keeping, &runtime) {
+        for process in tympan_replicate::replication_processes(replicator, &runtime) {
             steps = steps.with_process(process);
         }
     }
@@ -617,59 +570,56 @@ fn register_workflow_steps(
         worker.register_handler(handler);
     }
     if plan.role == InstanceRole::Author {
-        let keeping = plan.config.versions.version_keeping();
-        let handler = OnOffTimeHandler::new(replicator.clone(), keeping, runtime);
+        let handler = OnOffTimeHandler::new(replicator.clone(), runtime);
         worker.register_handler(Arc::new(handler));
     }
     Ok(())
 }
 
-/// Starts the observers of content and the processing of the queues.
-fn start_job_processing(
-    (configurator, mounts): (OsgiConfigWatcher, Option<MountService>),
-    plan: &InstancePlan<'_>,
-    replicator: &Replicator,
-    (tasks, stopped): (&mut JoinSet<Result<(), CommandFault>>, &watch::Receiver<bool>),
-) {
-    if plan.role == InstanceRole::Author && !plan.is_asset_worker {
-        let following =
-            create_launcher(&configurator, plan, replicator.queues()).run(stopped.clone());
-        tasks.spawn(async move {
-            following.await;
-            Ok(())
-        });
-        let following = OnOffTimeFollower::new(replicator.clone()).run(stopped.clone());
-        tasks.spawn(async move {
-            following.await;
-            Ok(())
-        });
-        let following = replicator.clone().run_withdrawal_loop(stopped.clone());
-        tasks.spawn(async move {
-            following.await;
-            Ok(())
-        });
-        let assets = AssetFollower::new(plan.home.repository.clone(), replicator.queues().clone());
-        let following = assets.run(stopped.clone());
-        tasks.spawn(async move {
-            following.await;
-            Ok(())
-        });
+/// The job engine of an instance, and the mounts of an author.
+struct JobProcessing {
+    configurator: OsgiConfigWatcher,
+    mounts: Option<MountService>,
+}
+
+impl JobProcessing {
+    /// Starts the observers of content and the processing of the queues.
+    fn start(
+        self,
+        plan: &InstancePlan<'_>,
+        replicator: &Replicator,
+        tasks: &mut InstanceTasks,
+        stopped: &watch::Receiver<bool>,
+    ) {
+        let Self { configurator, mounts } = self;
+        if plan.role == InstanceRole::Author && !plan.is_asset_worker {
+            let following =
+                create_launcher(&configurator, plan, replicator.queues()).run(stopped.clone());
+            spawn_loop(tasks, following);
+            let following = OnOffTimeFollower::new(replicator.clone()).run(stopped.clone());
+            spawn_loop(tasks, following);
+            let following = replicator.clone().run_withdrawal_loop(stopped.clone());
+            spawn_loop(tasks, following);
+            let assets =
+                AssetFollower::new(plan.home.repository.clone(), replicator.queues().clone());
+            let following = assets.run(stopped.clone());
+            spawn_loop(tasks, following);
+        }
+        if let Some(mounts) = mounts {
+            let following =
+                mounts.run(configurator.clone(), !plan.is_asset_worker, stopped.clone());
+            spawn_loop(tasks, following);
+        }
+        let working = configurator.worker().clone().run(stopped.clone());
+        spawn_loop(tasks, working);
+        spawn_loop(tasks, configurator.run(stopped.clone()));
     }
-    if let Some(mounts) = mounts {
-        let following = mounts.run(configurator.clone(), !plan.is_asset_worker, stopped.clone());
-        tasks.spawn(async move {
-            following.await;
-            Ok(())
-        });
-    }
-    let working = configurator.worker().clone().run(stopped.clone());
+}
+
+/// Runs a loop that ends when the instance stops.
+fn spawn_loop(tasks: &mut InstanceTasks, running: impl Future<Output = ()> + Send + 'static) {
     tasks.spawn(async move {
-        working.await;
-        Ok(())
-    });
-    let following = configurator.run(stopped.clone());
-    tasks.spawn(async move {
-        following.await;
+        running.await;
         Ok(())
     });
 }
@@ -720,7 +670,7 @@ fn create_renderer(
 ) -> Result<Renderer, CommandFault> {
     let mode =
         if plan.role == InstanceRole::Author { RenderMode::Author } else { RenderMode::Publish };
-    create_plain_renderer(&plan.home.repository, (mode, plan.site.as_deref()), config)
+    create_plain_renderer(&plan.home.repository, mode, plan.site.as_deref(), config)
 }
 
 /// Runs an instance until a signal.
@@ -762,7 +712,7 @@ pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -
         home: &home,
         config: &config,
     };
-    let permits = config.work.permits.unwrap_or(DEFAULT_WORK_PERMITS);
+    let permits = config.work.permits();
     create_runtime(permits + 64)?.block_on(async {
         let mut signals = ProcessSignals::listen()?.with_hangup()?;
         let mut running = start_instance(&plan).await?;

@@ -13,7 +13,6 @@ mod index;
 mod instance;
 mod jobs;
 pub(crate) mod lab_program;
-mod listener_options;
 mod package;
 mod package_remote;
 pub(crate) mod pair;

@@ -241,7 +241,8 @@ fn build_package(
         let snapshot = latest_snapshot(&home.repository)?;
         let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)
             .map_err(|error| failure_fault(&error))?;
-        let report = write_package(&file, &manifest, &snapshot).map_err(refusal_fault)?;
+        let report = write_package(&file, &manifest, &snapshot, &PackageLimits::default())
+            .map_err(refusal_fault)?;
         drop(snapshot);
         close_home(&home)?;
         if location.json {

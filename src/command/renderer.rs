@@ -12,7 +12,6 @@ use tympan_server::ImageOptions;
 use tympan_terminal::CommandFault;
 
 use crate::command::rendition_process::{self, RenderUrgency};
-use crate::component_backend;
 use crate::config::TympanConfig;
 
 /// Returns the image rendering options.
@@ -22,7 +21,7 @@ pub(super) fn image_options(
     counters: Option<Arc<AssetCounters>>,
 ) -> ImageOptions {
     ImageOptions {
-        rendition_pool: rendition_process::create_process_pool(config, urgency),
+        decoder_pool: rendition_process::create_process_pool(config, urgency),
         limits: config.assets.processing_limits(),
         widths: config.assets.url_widths.clone(),
         max_parallel_renders: rendition_process::core_count(),
@@ -33,7 +32,8 @@ pub(super) fn image_options(
 /// Creates a renderer with the template settings of the configuration.
 pub(super) fn create_plain_renderer(
     repository: &Repository,
-    (mode, site): (RenderMode, Option<&Path>),
+    mode: RenderMode,
+    site: Option<&Path>,
     config: &TympanConfig,
 ) -> Result<Renderer, CommandFault> {
     let options = RenderOptions { mode, ..RenderOptions::default() };
@@ -44,7 +44,8 @@ pub(super) fn create_plain_renderer(
         }
         None => Renderer::new(repository, options),
     };
-    let renderer = match component_backend::create_backends(&config.back_ends, &config.outgoing)? {
+    let back_ends = tympan_render::create_backends(&config.back_ends, &config.outgoing);
+    let renderer = match back_ends.map_err(CommandFault::usage)? {
         Some(back_ends) => renderer.with_backends(back_ends),
         None => renderer,
     };

@@ -7,18 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tympan_assets::{
-    AssetProcessingRequest, ImageSize, ProcessingLimits, ProgramCommand, RenditionEncoding,
-    RenditionPoolOptions, RenditionProcessPool, RenditionSpec, ResizeMode, ToolLimits,
+    AssetProcessingRequest, DecoderPoolOptions, DecoderProcessPool, ImageSize, ProcessingLimits,
+    ProgramCommand, RenditionEncoding, RenditionSpec, ResizeMode, ToolLimits,
 };
 use tympan_content::BlobContent;
-use tympan_notation::ByteSize;
+use tympan_search::PdfReader;
 use tympan_terminal::{CommandFault, CommandOutcome, PROGRAM_FILE};
 
 use crate::args;
 use crate::config::TympanConfig;
-
-/// The default total memory of all processes for pictures.
-const DEFAULT_IMAGE_MEMORY_BYTES: u64 = 1 << 30;
 
 /// The niceness of background processes, which no user waits for.
 const BACKGROUND_NICENESS: i32 = 10;
@@ -41,24 +38,32 @@ pub(crate) fn core_count() -> usize {
 pub(crate) fn create_process_pool(
     config: &TympanConfig,
     urgency: RenderUrgency,
-) -> Arc<RenditionProcessPool> {
+) -> Arc<DecoderProcessPool> {
     let start = |command: &str| ProgramCommand {
         program: PROGRAM_FILE.into(),
         arguments: vec![OsString::from(command)],
     };
-    Arc::new(RenditionProcessPool::new(RenditionPoolOptions {
+    Arc::new(DecoderProcessPool::new(DecoderPoolOptions {
         process_command: start(args::RENDER_IMAGES_COMMAND),
         tool_command: start(args::RUN_TOOL_COMMAND),
         tool_search_path: std::env::var_os("PATH"),
-        memory_bytes: config.assets.memory.map_or(DEFAULT_IMAGE_MEMORY_BYTES, ByteSize::as_bytes),
+        memory_bytes: config.assets.memory_bytes(),
         max_idle_processes: core_count(),
         niceness: if urgency == RenderUrgency::Interactive { 0 } else { BACKGROUND_NICENESS },
     }))
 }
 
+/// Returns the reader of PDF files: a process of this program for each.
+pub(crate) fn pdf_reader() -> PdfReader {
+    PdfReader {
+        program: PROGRAM_FILE.into(),
+        arguments: vec![OsString::from(args::READ_PDF_COMMAND)],
+    }
+}
+
 /// Renders pictures for another process of this program.
 pub(crate) fn run_rendition_process() -> CommandOutcome {
-    tympan_assets::run_rendition_process()
+    tympan_assets::run_decoder_process()
         .map(|()| ExitCode::SUCCESS)
         .map_err(|error| CommandFault::cannot_run(format!("cannot render: {error}")))
 }
@@ -73,20 +78,20 @@ pub(crate) fn run_bounded_tool(tool: &args::RunToolArgs) -> CommandOutcome {
 
 /// Renders the four standard renditions of a file into a folder, for measurements.
 pub(crate) fn render_file(arguments: &args::RenderFileArgs) -> CommandOutcome {
-    let studio = create_process_pool(&TympanConfig::default(), RenderUrgency::Interactive);
+    let decoder_pool = create_process_pool(&TympanConfig::default(), RenderUrgency::Interactive);
     let size = |width, height| ImageSize { width, height };
-    let order = |name: &str, within, encoding| RenditionSpec {
+    let spec = |name: &str, within, encoding| RenditionSpec {
         name: name.to_owned(),
         within,
         fit: ResizeMode::Inside,
         encoding,
     };
-    let order = AssetProcessingRequest {
+    let request = AssetProcessingRequest {
         renditions: vec![
-            order("web.jpg", size(1280, 1280), RenditionEncoding::Jpeg(arguments.quality)),
-            order("319.png", size(319, 319), RenditionEncoding::Png),
-            order("140.png", size(140, 100), RenditionEncoding::Png),
-            order("48.png", size(48, 48), RenditionEncoding::Png),
+            spec("web.jpg", size(1280, 1280), RenditionEncoding::Jpeg(arguments.quality)),
+            spec("319.png", size(319, 319), RenditionEncoding::Png),
+            spec("140.png", size(140, 100), RenditionEncoding::Png),
+            spec("48.png", size(48, 48), RenditionEncoding::Png),
         ],
         metadata: true,
         declared: String::new(),
@@ -97,7 +102,7 @@ pub(crate) fn render_file(arguments: &args::RenderFileArgs) -> CommandOutcome {
         let length = file.metadata()?.len();
         Ok(BlobContent::File { file, length })
     };
-    let result = studio.process_file(&open, &order);
+    let result = decoder_pool.render_file(&open, &request);
     let result = result
         .map_err(|error| CommandFault::cannot_run(tympan_terminal::error_chain_text(&error)))?;
     for rendition in &result.renditions {

@@ -1,32 +1,23 @@
-//! `tympan user`: users and groups of a home or a running instance, the tokens of a home, and the explanation of
-//! privileges.
+//! `tympan user`: users, groups and tokens of a home or a running instance, and the explanation of privileges.
 
 mod account_store;
 mod home_accounts;
 mod remote_accounts;
 
 use std::io::BufRead;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tympan_content::JcrDate;
-use tympan_home::{Home, STATE_FILE};
-use tympan_notation::parse_duration;
-use tympan_server::{
-    AccountMark, LoginTokenScope, Logins, TokenOwner, TokenTerms, check_new_password,
-};
-use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
+use tympan_server::{LoginTokenScope, TokenInfo, check_new_password};
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
-use self::account_store::AccountStore;
+use self::account_store::{AccountStore, NewTokenTerms};
 use self::home_accounts::HomeAccounts;
 use self::remote_accounts::RemoteAccounts;
-use crate::args::{self, HomeOrUrlArgs, UserCommand, UserGroupCommand};
+use crate::args::{HomeOrUrlArgs, TokenScope, UserCommand, UserGroupCommand};
 use crate::command::remote_instance::{json_list, json_member, json_text};
-use crate::command::runtime::create_runtime;
-use crate::home::{close_home, home_access, open_existing_home, open_state};
-use crate::home_fault::home_fault;
 
 /// The privileges that `why` reports by default.
 const DEFAULT_PRIVILEGES: [&str; 10] = [
@@ -60,11 +51,15 @@ pub(crate) fn run_user_command(user: &UserCommand) -> CommandOutcome {
         UserCommand::Delete { name, place } => {
             print_ended_logins(name, account_store(place).remove_user(name)?);
         }
-        UserCommand::Token { name, expires, scope, home } => {
-            create_token(name, token_terms(expires, *scope)?, home)?;
+        UserCommand::Token { name, expires, scope, place } => {
+            let terms = NewTokenTerms { expires, scope: login_token_scope(*scope) };
+            say!("{}", account_store(place).create_token(name, &terms)?);
         }
-        UserCommand::Tokens { name, home, json } => list_tokens(name.as_deref(), home, *json)?,
-        UserCommand::Revoke { id, home } => revoke_token(id, home)?,
+        UserCommand::Tokens { name, place } => {
+            let tokens = account_store(&place.location).tokens(name.as_deref())?;
+            print_tokens(&tokens, place.json);
+        }
+        UserCommand::Revoke { id, place } => account_store(place).revoke_token(id)?,
         UserCommand::List { place } => {
             print_users(&*account_store(&place.location), place.json)?;
         }
@@ -116,6 +111,14 @@ fn account_store(location: &HomeOrUrlArgs) -> Box<dyn AccountStore + '_> {
     }
 }
 
+fn login_token_scope(scope: TokenScope) -> LoginTokenScope {
+    match scope {
+        TokenScope::All => LoginTokenScope::All,
+        TokenScope::Read => LoginTokenScope::Read,
+        TokenScope::Monitor => LoginTokenScope::Monitor,
+    }
+}
+
 fn print_ended_logins(name: &str, count: u64) {
     say!("ended {count} sessions and tokens of `{name}`");
 }
@@ -147,92 +150,14 @@ fn read_password(user: &str) -> Result<String, CommandFault> {
     Ok(password.to_owned())
 }
 
-/// Runs a function on the state database, which a running instance shares.
-fn with_state_database<T>(
-    home: &Path,
-    work: impl AsyncFnOnce(&tympan_store::StateDatabase) -> std::io::Result<T>,
-) -> Result<T, CommandFault> {
-    let is_shared = home_access().has_database_configured(home).map_err(home_fault)?;
-    if !is_shared && !home.join(STATE_FILE).exists() {
-        return Err(CommandFault::usage(format!(
-            "`{}` is not the home of an instance that was started",
-            home.display()
-        )));
-    }
-    create_runtime(8)?.block_on(async {
-        let state = open_state(home).await?;
-        let done = work(&state).await;
-        state.close().await;
-        done.map_err(|error| {
-            CommandFault::cannot_run(format!("the state database failed: {error}"))
-        })
-    })
-}
-
-/// Parses the expiry and the scope of a new token.
-fn token_terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, CommandFault> {
-    let life = (expires != "never").then(|| parse_token_lifetime(expires)).transpose()?;
-    let scope = match scope {
-        args::TokenScope::All => LoginTokenScope::All,
-        args::TokenScope::Read => LoginTokenScope::Read,
-        args::TokenScope::Monitor => LoginTokenScope::Monitor,
-    };
-    Ok(TokenTerms { lifetime: life, scope })
-}
-
-/// Creates a token.
-fn create_token(name: &str, terms: TokenTerms, home: &Path) -> Result<(), CommandFault> {
-    // While an instance has the home open, only the logins can be read: the token is bound to the account at its first
-    // use.
-    let account = match open_existing_home(home) {
-        Ok(home) => Some(account_mark(&home, name)?),
-        Err(_) => None,
-    };
-    let token = with_state_database(home, async |state| {
-        let owner = TokenOwner { user: name, account: account.as_ref() };
-        Logins::issue_token(state.pool(), owner, SystemTime::now(), terms).await
-    })?;
-    say!("{token}");
-    Ok(())
-}
-
-/// Returns the mark of the account of a user who may log in; assigns an identifier to the account if it has none.
-fn account_mark(home: &Home, name: &str) -> Result<AccountMark, CommandFault> {
-    let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
-    let repository = &home.repository;
-    let nobody = || {
-        let message =
-            format!("there is no user `{name}` who may log in; `tympan user list` lists the users");
-        CommandFault::usage(message)
-    };
-    let mark = AccountMark::of_user(repository, name, SystemTime::now()).map_err(failed)?;
-    let mark = mark.ok_or_else(nobody)?;
-    close_home(home)?;
-    Ok(mark)
-}
-
-/// Parses the lifetime of a token: from a second to a century, which is effectively unlimited and avoids overflows later.
-fn parse_token_lifetime(text: &str) -> Result<Duration, CommandFault> {
-    const MAX_TOKEN_LIFETIME: Duration = Duration::from_hours(100 * 365 * 24);
-    let lifetime = parse_duration(text).map_err(|error| CommandFault::usage(error.to_string()))?;
-    if (Duration::from_secs(1)..=MAX_TOKEN_LIFETIME).contains(&lifetime) {
-        Ok(lifetime)
-    } else {
-        Err(CommandFault::usage(format!("`{text}` is not between `1s` and `36500d`, or `never`")))
-    }
-}
-
-fn list_tokens(name: Option<&str>, home: &Path, json: bool) -> Result<(), CommandFault> {
-    let tokens = with_state_database(home, async |state| {
-        Logins::list_tokens(state.pool(), name, SystemTime::now()).await
-    })?;
+fn print_tokens(tokens: &[TokenInfo], json: bool) {
     let date = |seconds: i64| {
         let since = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         JcrDate::from_system_time(SystemTime::UNIX_EPOCH + since).to_string()
     };
     if json {
         say!("{}", json!(tokens));
-        return Ok(());
+        return;
     }
     for token in tokens {
         let expires = token.expires.map_or_else(|| "never".to_owned(), date);
@@ -249,16 +174,6 @@ fn list_tokens(name: Option<&str>, home: &Path, json: bool) -> Result<(), Comman
             token.user
         );
     }
-    Ok(())
-}
-
-fn revoke_token(id: &str, home: &Path) -> Result<(), CommandFault> {
-    let is_done =
-        with_state_database(home, async |state| Logins::revoke_token(state.pool(), id).await)?;
-    if is_done {
-        return Ok(());
-    }
-    Err(CommandFault::usage(format!("there is no token `{id}`; `tympan user tokens` lists them")))
 }
 
 /// Prints what a user may do at a path, and the reasons.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::program::{Running, ask, basic, free_address, run_ok, tympan};
 
@@ -107,6 +107,33 @@ fn user_commands_print_the_same_for_a_home_and_for_its_instance() {
         assert_eq!(user_ok(words, &home), user_ok(words, &remote), "{words}");
     }
 
+    // Tokens are managed in the home also while the instance runs.
+    author.add_user("cleo");
+    let open_home = ["--home", running.to_str().unwrap()];
+    for (maker, lister) in [(&by_login[..], &open_home[..]), (&open_home, &by_token)] {
+        let made = user_ok("token cleo --expires 30d --scope read", maker);
+        std::fs::write(dir.path().join("token-of-cleo"), made).unwrap();
+        let token_of_cleo = dir.path().join("token-of-cleo");
+        let as_cleo = ["--url", &url, "--token-file", token_of_cleo.to_str().unwrap()];
+        assert_eq!(user_ok("list", &as_cleo), "");
+        for words in ["tokens", "tokens cleo", "tokens cleo --json", "tokens eve"] {
+            assert_eq!(user_ok(words, maker), user_ok(words, lister), "{words}");
+        }
+        assert_eq!(user_ok("tokens cleo", &as_cleo), user_ok("tokens cleo", lister));
+        let listed = user_ok("tokens cleo --json", lister);
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        let revoke = format!("revoke {}", listed[0]["id"].as_str().unwrap());
+        assert_eq!(user_ok(&revoke, maker), "");
+        for location in [maker, lister] {
+            assert_eq!(user(&revoke, location).status.code(), Some(2), "{location:?}");
+        }
+        assert_eq!(user("list", &as_cleo).status.code(), Some(2));
+    }
+    for words in ["token nobody", "token cleo --expires 0s", "token cleo --expires soon"] {
+        assert_eq!(user(words, &by_login).status.code(), Some(2), "{words}");
+    }
+    user_ok("delete cleo", &by_login);
+
     // A user changes its own password with the present one, which is part of the login.
     author.add_user("bob");
     let login_of_bob = format!("bob:{PASSWORD}");
@@ -114,7 +141,15 @@ fn user_commands_print_the_same_for_a_home_and_for_its_instance() {
     user_ok("passwd bob", &as_bob);
 
     // Users without the privilege change nothing, and refusals name no one that they may not see.
-    for words in ["add eve", "group create mine", "disable admin", "delete admin", "passwd admin"] {
+    for words in [
+        "add eve",
+        "group create mine",
+        "disable admin",
+        "delete admin",
+        "passwd admin",
+        "token bob",
+        "tokens",
+    ] {
         let output = user(words, &as_bob);
         assert_eq!(output.status.code(), Some(2), "{words}: {output:?}");
     }

@@ -262,7 +262,7 @@ fn a_home_that_reads_over_http_says_what_it_needs() {
     let dir = tempfile::tempdir().unwrap();
     let [owner, guest] = ["owner", "guest"].map(|name| dir.path().join(name));
     std::fs::create_dir(&owner).unwrap();
-    let forgetful = "[collect]\nevery = \"0s\"\n\
+    let forgetful = "[collect]\ninterval = \"0s\"\n\
                      [history]\nall = \"0s\"\nhourly = 0\ndaily = 0\nweekly = 0\n";
     std::fs::write(owner.join("tympan.toml"), forgetful).unwrap();
     let author = Author::start(&owner);

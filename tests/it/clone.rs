@@ -142,7 +142,7 @@ fn production_collects_while_others_read_it() {
     let (production, staging) = (dir.path().join("production"), dir.path().join("staging"));
     let standby = dir.path().join("standby");
     std::fs::create_dir(&production).unwrap();
-    let eager = "[collect]\nevery = \"50ms\"\n\n\
+    let eager = "[collect]\ninterval = \"50ms\"\n\n\
                  [history]\nall = \"0s\"\nhourly = 0\ndaily = 0\nweekly = 0\n";
     std::fs::write(production.join("tympan.toml"), eager).unwrap();
     let author = Author::start(&production, &production);
@@ -304,7 +304,7 @@ fn a_standby_keeps_blobs_where_its_configuration_says() {
     author.upload("large.bin", &bytes(5, 90_000));
     std::fs::create_dir(&standby).unwrap();
     let config = "[blobs]\nroles = \"disk\"\n[[blobs.delegates]]\nrole = \"disk\"\npath = \"../disk\"\n\
-                  [collect]\nevery = \"50ms\"\n";
+                  [collect]\ninterval = \"50ms\"\n";
     std::fs::write(standby.join("tympan.toml"), config).unwrap();
     let follow = ["repo", "clone", "--from", text(&origin), "--to", text(&standby), "--follow"];
     let follower = Running::start(&follow);

@@ -185,7 +185,8 @@ fn a_pool_that_is_used_up_answers_503_and_recovers() {
         value.unwrap_or_else(|| panic!("{what}: {metrics}"))
     };
     assert!(pool("limit") >= 1.0 && pool("in_use") <= pool("limit"), "{metrics}");
-    let line = metrics.lines().find(|line| line.starts_with("tympan_put_off_total")).unwrap();
+    let line =
+        metrics.lines().find(|line| line.starts_with("tympan_overload_rejections_total")).unwrap();
     assert!(!line.ends_with(" 0"), "{line}");
     drop(input);
     psql.wait().unwrap();

@@ -50,7 +50,8 @@ fn a_file_is_answered_from_memory_until_it_changes() {
     let running = Running::start(&arguments);
     let at_once = || -> u64 {
         let metrics = get(admin, "/metrics").text();
-        let line = metrics.lines().find(|line| line.starts_with("tympan_answered_at_once_total{"));
+        let line =
+            metrics.lines().find(|line| line.starts_with("tympan_response_cache_hits_total{"));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
     };
     let plain = |answer: &Answer| {
@@ -86,7 +87,7 @@ fn a_file_is_answered_from_memory_until_it_changes() {
     // On a kept connection the same answers come past the general stack, header for header.
     let counted = || -> u64 {
         let metrics = get(admin, "/metrics").text();
-        let name = "tympan_answered_by_shortcut_total{";
+        let name = "tympan_fast_path_hits_total{";
         let line = metrics.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
     };
@@ -174,7 +175,7 @@ fn a_small_page_is_rendered_past_the_general_stack() {
     let running = Running::start(&arguments);
     let drawn = || -> u64 {
         let metrics = get(admin, "/metrics").text();
-        let line = metrics.lines().find(|line| line.starts_with("tympan_drawn_by_shortcut_total{"));
+        let line = metrics.lines().find(|line| line.starts_with("tympan_fast_path_renders_total{"));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
     };
     // It is little work once what it needs is in memory.

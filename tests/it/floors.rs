@@ -60,7 +60,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("store", &["notation"]),
     ("terminal", &["notation"]),
     ("testkit", &["blobs", "notation", "store"]),
-    ("web", &[]),
+    ("web", &["notation"]),
 ];
 
 #[test]

@@ -87,7 +87,7 @@ fn a_running_instance_collects_by_itself() {
     let home = dir.path().to_str().unwrap();
     std::fs::write(
         dir.path().join("tympan.toml"),
-        "[history]\nall = \"0s\"\nhourly = 0\ndaily = 0\nweekly = 0\n[collect]\nevery = \"200ms\"\n",
+        "[history]\nall = \"0s\"\nhourly = 0\ndaily = 0\nweekly = 0\n[collect]\ninterval = \"200ms\"\n",
     )
     .unwrap();
     edit(dir.path(), 40);

@@ -30,6 +30,7 @@ mod crash;
 mod crowd;
 mod database;
 mod delivery;
+mod demo_homes;
 mod dispatcher;
 mod export;
 mod far;

@@ -8,8 +8,7 @@ use crate::program::{Running, free_address, run, run_ok};
 fn tasks_of_maintenance_are_scheduled_and_run_on_demand() {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().to_str().unwrap();
-    let settings =
-        "[collect]\nevery = \"1h\"\n[maintenance]\nworkflows = \"720h\"\ndaily = \"0 0 3 * * ?\"\n";
+    let settings = "[collect]\ninterval = \"1h\"\n[maintenance]\nworkflows = \"720h\"\ndaily = \"0 0 3 * * ?\"\n";
     std::fs::write(dir.path().join("tympan.toml"), settings).unwrap();
     let address = free_address();
     let url = format!("http://{address}");

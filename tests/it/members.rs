@@ -59,7 +59,8 @@ fn a_file_is_answered_from_memory_for_members_who_see_no_more_than_visitors() {
     let _publish = Running::start(&arguments);
     let answered_at_once = || -> u64 {
         let metrics = get(admin, "/metrics").text();
-        let line = metrics.lines().find(|line| line.starts_with("tympan_answered_at_once_total{"));
+        let line =
+            metrics.lines().find(|line| line.starts_with("tympan_response_cache_hits_total{"));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
     };
     assert_eq!(get(address, FILE).body, LETTER);

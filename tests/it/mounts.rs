@@ -148,7 +148,7 @@ fn only_administrators_look_after_mounts() {
 #[test]
 fn an_import_goes_on_after_a_kill() {
     const FILES: usize = 500;
-    let mut author = Author::new("[[mounts.place]]\nurl = \"FILES\"\n");
+    let mut author = Author::new("[[mounts.location]]\nurl = \"FILES\"\n");
     for number in 0..FILES {
         old_file(&author.files(), &format!("{}/{number}.txt", number / 100));
     }

@@ -260,7 +260,7 @@ fn a_process_for_assets_needs_the_blobs_of_the_author() {
     // One that shares them, but not the mounts: it works, and both say what is wrong.
     let assets_home = dir.path().join("assets");
     share_blobs(&author_home, &assets_home);
-    let mounts = "[mounts]\n[[mounts.place]]\nurl = \"/srv/press\"\n";
+    let mounts = "[mounts]\n[[mounts.location]]\nurl = \"/srv/press\"\n";
     let home = configured(&assets_home, ("offload_blobs", "60s"), mounts);
     let assets_address = free_address();
     let listen = assets_address.to_string();

@@ -159,7 +159,7 @@ fn queries_make_nobody_draw_again() {
     let small = format!("{asset}.width-320.jpeg");
     let first = demo.get_as_admin(&small);
     assert_eq!(first.header("cache-control"), Some("private, no-cache"));
-    let (drawn, refused) = (counter(&demo, "images_drawn"), counter(&demo, "images_refused"));
+    let (drawn, refused) = (counter(&demo, "images_rendered"), counter(&demo, "images_refused"));
     let long = "x".repeat(8000);
     for query in
         ["a=1", "width=9999", "%00%ff", "../../etc", "a=%3Cscript%3E", "sig-1.webp", &*long]
@@ -169,8 +169,8 @@ fn queries_make_nobody_draw_again() {
         let unlisted = demo.get_as_admin(&format!("{asset}.width-321.jpeg?{query}"));
         assert_eq!(unlisted.status, 403, "{query}");
     }
-    assert_eq!(counter(&demo, "images_drawn"), drawn);
-    assert!(counter(&demo, "image_hits") >= 7);
+    assert_eq!(counter(&demo, "images_rendered"), drawn);
+    assert!(counter(&demo, "image_cache_hits") >= 7);
     assert_eq!(counter(&demo, "images_refused"), refused + 7);
     // Without a login an author shows nothing of it.
     assert!(matches!(get(demo.author, &small).status, 401..=404));
@@ -232,7 +232,7 @@ fn a_file_that_cannot_be_drawn_says_why() {
     let picture = demo.get_as_admin(&format!("{asset}.width-320.webp"));
     assert_eq!(picture.status, 404);
     assert!(picture.text().contains("its content is not an image"), "{}", picture.text());
-    assert_eq!(counter(&demo, "images_drawn"), 0);
+    assert_eq!(counter(&demo, "images_rendered"), 0);
     // A sound file in its place is processed like any other.
     upload(demo.author, demo.password(), FOLDER, ("broken.jpg", &bitmap(300, 200, 5))).unwrap();
     wait_until("it is processed", || {

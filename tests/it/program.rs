@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tympan_testkit::condition_wait::wait_for;
+use tympan_testkit::condition_wait::{wait_for, wait_until};
+
+use crate::demo_homes::prepare_demo_home;
 
 /// The built program.
 pub(crate) fn tympan() -> Command {
@@ -187,11 +189,23 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// Starts the demo in a folder; the same folder and addresses again are the same demo again.
+    /// Starts the demo in a folder with homes that hold the sample site already.
     pub(crate) fn start(home: &Path) -> Self {
-        Self::start_at(home, free_address(), free_address(), free_address())
+        let [author, publish, dispatcher] = prepare_demo_home(home, |first| {
+            let addresses @ [author, publish, dispatcher] = [(); 3].map(|()| free_address());
+            let demo = Self::start_at(first, author, publish, dispatcher);
+            wait_until("the full-text indexes are built", || {
+                ["author", "publish"]
+                    .iter()
+                    .all(|role| first.join(role).join("search/current").exists())
+            });
+            assert!(demo.running.stop());
+            addresses
+        });
+        Self::start_at(home, author, publish, dispatcher)
     }
 
+    /// Starts the demo in a folder; the same folder and addresses again are the same demo again.
     pub(crate) fn start_at(
         home: &Path,
         author: SocketAddr,

@@ -28,7 +28,7 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let pairs = context.pairs();
     let repository = Repository::in_memory()?;
     build(&repository)?;
-    let viewer = repository.viewer(Some("ann"))?;
+    let viewer = tympan_content::Viewer::of_user(Some("ann"));
     let mut figures = vec![decisions(&repository, &viewer, pairs)?];
     figures.push(listings(&repository, &viewer, pairs)?);
     figures.extend(commits(&repository, &viewer, pairs)?);

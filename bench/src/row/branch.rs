@@ -87,7 +87,7 @@ fn start_clone(tree: &Tree, folder: &Path) -> Outcome<Cost> {
     let begin = Instant::now();
     let base = ReadOnlyLocalStore::open_dir(tree.full.folder(), LocalStoreOptions::default())?;
     let holder = folder.display().to_string();
-    let lease = acquire_lease(&base, &holder, "main", (now, Duration::from_mins(5)))?;
+    let lease = acquire_lease(&base, &holder, "main", now, Duration::from_mins(5))?;
     let root = lease.root;
     let own = LocalStore::open(Arc::new(FileDisk::open(folder)?), LocalStoreOptions::default())?;
     let clone = LayeredStore::new(Arc::new(own), Arc::new(base), lease)?;

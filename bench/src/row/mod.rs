@@ -66,12 +66,12 @@ pub(crate) struct Row {
 pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "S1",
-        about: "Save of one page in a tree of 1,000,000 nodes: chunks, bytes, syncs, and time against appending 20 KB with fdatasync",
+        about: "Save of one page among 1,000,000 nodes: chunks, bytes, syncs, time against a bare append with fdatasync",
         measure: commit::measure,
     },
     Row {
         name: "S2",
-        about: "Bytes written for that save, against the same data in SQLite, redb and LMDB",
+        about: "Bytes written for that save, against SQLite, redb and LMDB",
         measure: written::measure,
     },
     Row {
@@ -81,7 +81,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "S4",
-        about: "CPU of warm reads of a page's 25 nodes and of single nodes, against rows in SQLite, redb and LMDB",
+        about: "CPU of warm reads of a page's 25 nodes and of one node, against SQLite, redb and LMDB",
         measure: read::measure,
     },
     Row {
@@ -91,42 +91,42 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "S6",
-        about: "Listing, adding and inserting children in folders of 100,000 and more, against a folder of 10",
+        about: "Listing and adding children in folders of 100,000 and more, against a folder of 10",
         measure: children::measure,
     },
     Row {
         name: "S7",
-        about: "Size of the store after a load of 1,000,000 nodes, and after 10,000 saves with daily collections",
+        about: "Size of the store after loading 1,000,000 nodes, and after 10,000 saves",
         measure: disk::measure,
     },
     Row {
         name: "S8",
-        about: "Bytes and time of creating a branch and of starting a staging clone",
+        about: "Bytes and time of a branch and of a staging clone",
         measure: branch::measure,
     },
     Row {
         name: "S9",
-        about: "Page saves during a garbage collection; opening after a stop and after a crash; units of work against Oak's segment store",
+        about: "Saves during a garbage collection; opening after a stop and a crash; units of work against Oak",
         measure: collect::measure,
     },
     Row {
         name: "C1",
-        about: "Installing a content package of 2,730 nodes and 40 assets, and the same in Sling",
+        about: "Installing a package of 2,730 nodes and 40 assets, against Sling",
         measure: install::measure,
     },
     Row {
         name: "C2",
-        about: "An indexed query for 20 of 1,000,000 nodes, and a query without an index",
+        about: "Queries for 20 of 1,000,000 nodes, with and without an index",
         measure: query::measure,
     },
     Row {
         name: "C3",
-        about: "Full text of 100,000 pages: first result page, delay after a commit, building the index",
+        about: "Full text of 100,000 pages: first results, delay after a commit, building the index",
         measure: search::measure,
     },
     Row {
         name: "C4",
-        about: "Access decisions with 1,000 policies of four entries, and their cost in deep listings",
+        about: "Access decisions with 1,000 policies, alone and in deep listings",
         measure: access::measure,
     },
     Row {
@@ -136,17 +136,17 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "C6",
-        about: "10,000 changes read from the change feed while the author is killed repeatedly",
+        about: "10,000 changes read from the change feed through kills of the author",
         measure: changes::measure,
     },
     Row {
         name: "C7",
-        about: "20 editors who save and list among 100,000 pages, each every 2 s",
+        about: "20 editors who save and list among 100,000 pages",
         measure: editors::measure,
     },
     Row {
         name: "R1",
-        about: "Uncached pages and their JSON at publish, against Sling, and against files in nginx",
+        about: "Uncached pages and their JSON, against Sling and files in nginx",
         measure: render::measure,
     },
     Row {
@@ -161,32 +161,32 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "R4",
-        about: "CPU of recording a page's dependencies, as a part of its render",
+        about: "CPU of recording dependencies, as a part of a render",
         measure: record::measure,
     },
     Row {
         name: "R4/timing",
-        about: "CPU of timing components, as a part of a render; escaped outputs against safe ones",
+        about: "CPU of timing components, as a part of a render; escaped outputs",
         measure: timing::measure,
     },
     Row {
         name: "R5",
-        about: "Time from a request to activate a page until the dispatcher serves it",
+        about: "Time from an activation until the dispatcher serves the page",
         measure: visible::measure,
     },
     Row {
         name: "R6",
-        about: "11,000 users at a publisher, 1,000 of them on a page with uncached data of a back end that takes 50 ms",
+        about: "11,000 users at a publisher, 1,000 of them on a page with a back end of 50 ms",
         measure: crowd::measure,
     },
     Row {
         name: "CROWD",
-        about: "10,000 requests of 200 and of 2,000 concurrent clients for uncached pages",
+        about: "10,000 requests of 200 and 2,000 clients for uncached pages",
         measure: crowd::measure_at_once,
     },
     Row {
         name: "DIARY",
-        about: "Source 004's tuning diary, one change at a time, and the fragment cache beside Wagtail's",
+        about: "Source 004's tuning diary, and the fragment cache beside Wagtail's",
         measure: diary::measure,
     },
     Row {
@@ -201,12 +201,12 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "RISK1",
-        about: "CPU of writing 50 dependencies for each render to SQLite",
+        about: "CPU of writing 50 dependencies per render to SQLite",
         measure: ledger::measure,
     },
     Row {
         name: "B1",
-        about: "Source 003's experiment: downloads of 100 KB pictures with and without a composite blob store",
+        about: "Source 003: downloads of 100 KB pictures with and without a composite blob store",
         measure: composite::measure,
     },
     Row {
@@ -221,19 +221,15 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "A2",
-        about: "Uploads until all renditions are ready, against storing the files and running vipsthumbnail",
+        about: "Uploads until all renditions are ready, against vipsthumbnail",
         measure: upload::measure,
     },
     Row {
         name: "A3",
-        about: "Save times of ten editors during uploads of 12 MB assets, against none",
+        about: "Save times of ten editors during uploads of 12 MB assets",
         measure: peak::measure,
     },
-    Row {
-        name: "A4",
-        about: "Empty durable jobs, added one at a time by 256 callers",
-        measure: jobs::measure,
-    },
+    Row { name: "A4", about: "Empty durable jobs of 256 callers", measure: jobs::measure },
     Row {
         name: "D1",
         about: "CPU of a cached 6 KB page, against nginx, Varnish and Apache",
@@ -246,7 +242,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "D3",
-        about: "CPU of the same over TLS 1.3 by HTTP/1.1 and HTTP/2, and of handshakes, against nginx",
+        about: "CPU of the same over TLS 1.3 by HTTP/1.1 and HTTP/2, and of handshakes",
         measure: tls::measure,
     },
     Row {
@@ -256,7 +252,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "D6",
-        about: "1,000 flushes in 10 s beside requests for a page that none of them concerns",
+        about: "1,000 flushes in 10 s beside requests for an unrelated page",
         measure: storm::measure_storm,
     },
     Row {
@@ -266,17 +262,17 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "L1",
-        about: "Requests for each CPU second of the load generator, against wrk, oha and k6",
+        about: "Requests per CPU second of the load generator, against wrk, oha and k6",
         measure: lab::plain,
     },
     Row {
         name: "L2",
-        about: "The same for a plan with CSV, cookie, headers, assertion and transaction, against plain wrk",
+        about: "The same for a plan with CSV, cookie, headers, assertion and transaction",
         measure: lab::plan,
     },
     Row {
         name: "L5",
-        about: "Open arrivals at half of the server's rate: delay of sending, and arrivals not sent",
+        about: "Open arrivals at half of the server's rate: lag, arrivals not sent",
         measure: lab_open::fidelity,
     },
     Row {
@@ -306,12 +302,12 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "K2",
-        about: "Save of a folder in which nothing changed, against restic, borg and a walk with fd",
+        about: "Save of an unchanged folder, against restic, borg and a walk with fd",
         measure: vault::measure_unchanged,
     },
     Row {
         name: "K3",
-        about: "Save of a repository of 1,000,000 nodes by a process that keeps key and index",
+        about: "Save of a repository of 1,000,000 nodes with key and index in memory",
         measure: vault_repository::measure,
     },
     Row {
@@ -321,7 +317,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "K4/repository",
-        about: "Save of a repository after 1 % of its pages changed, against restic on files, and against a tenth of the content",
+        about: "Save of a repository after 1 % of its pages changed, against restic, and against a tenth of the content",
         measure: vault_repository::measure_changed,
     },
     Row {
@@ -331,12 +327,12 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "K6",
-        about: "Saves over SFTP: delay of 20 ms, 3 MB/s, queues of 1 to 64 MiB",
+        about: "Saves over SFTP: 20 ms, 3 MB/s, queues of 1 to 64 MiB",
         measure: vault_goals::measure_far,
     },
     Row {
         name: "K7",
-        about: "First saves during 80 % of an author's peak load, with `--beside` and without",
+        about: "Saves during 80 % of an author's peak load, with `--beside` and without",
         measure: vault_goals::measure_load,
     },
     Row {

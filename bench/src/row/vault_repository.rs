@@ -50,7 +50,7 @@ impl Kept {
             VaultLock::acquire(&self.vault, &self.who, VaultLockMode::Shared, Duration::ZERO)?;
         VaultIndex::catch_up(&mut self.index, &self.vault)?;
         let progress = BackupProgress::default();
-        let session = SaveSession::new((&self.vault, &self.index), &lock, &progress);
+        let session = SaveSession::new(&self.vault, &self.index, &lock, &progress);
         let base = LiveStore::new(tree.full.clone());
         let source = BackupRepositorySource {
             base: &base,

@@ -1,6 +1,7 @@
-//! The reason why a file has no rendition.
+//! A fault of a file, as its decoder describes it.
 
-/// The reason why no rendition was generated: a sentence about the file for people.
+/// The fault of a file that prevents its renditions or metadata: a clause about the file, for people. The decoder process
+/// reports it, and the server returns it as [`super::RenditionError::File`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AssetFileError(pub(crate) String);
 

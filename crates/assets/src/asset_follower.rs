@@ -198,7 +198,7 @@ fn collect_due_jobs(
 }
 
 /// Returns the job that processes an asset with this original.
-pub(crate) fn asset_update_job(path: &NodePath, original: &BlobId) -> NewJob {
+fn asset_update_job(path: &NodePath, original: &BlobId) -> NewJob {
     let state = json!({ "path": path.as_str(), "original": original.to_string() });
     // Databases index keys, so the key has the same length for every path.
     let key = hex::encode(Sha1::digest(format!("{path}\n{original}")));

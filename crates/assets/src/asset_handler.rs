@@ -30,17 +30,23 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct AssetCounters {
             $($(#[doc = $doc])+ pub $name: AtomicU64,)+
+            /// Milliseconds spent processing, including waits for memory.
+            pub processing_ms: AtomicU64,
         }
 
         impl AssetCounters {
             /// Returns each counter's name, the meaning of an increase, and its value.
             #[must_use]
-            pub fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![$((
+            pub fn all(&self) -> Vec<(&'static str, &'static str, f64)> {
+                let mut counters = vec![$((
                     stringify!($name),
                     concat!($($doc),+).trim_ascii(),
-                    self.$name.load(Ordering::Relaxed),
-                ),)+]
+                    self.$name.load(Ordering::Relaxed) as f64,
+                ),)+];
+                let seconds = self.processing_ms.load(Ordering::Relaxed) as f64 / 1000.0;
+                let meaning = "Seconds spent processing, including waits for memory.";
+                counters.push(("processing_seconds", meaning, seconds));
+                counters
             }
         }
     };
@@ -59,8 +65,6 @@ counters! {
     retried,
     /// Bytes of the originals that were read.
     original_bytes,
-    /// Milliseconds spent processing, including waits for memory.
-    busy_ms,
 }
 
 impl AssetCounters {
@@ -105,7 +109,8 @@ impl AssetHandler {
         &self,
         path: &NodePath,
         error: &AssetError,
-        (job, context): (&Job, &JobContext),
+        job: &Job,
+        context: &JobContext,
     ) -> JobOutcome {
         let reason = error_chain_text(error);
         let is_killed = matches!(
@@ -128,7 +133,7 @@ impl AssetHandler {
 
     fn record_result(&self, path: &NodePath, processed: &AssetUpdateOutcome, start: Instant) {
         let elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        AssetCounters::increment(&self.counters.busy_ms, elapsed_ms);
+        AssetCounters::increment(&self.counters.processing_ms, elapsed_ms);
         match processed {
             AssetUpdateOutcome::Processed { renditions, .. } => {
                 AssetCounters::increment(&self.counters.processed, 1);
@@ -162,7 +167,7 @@ impl JobHandler for AssetHandler {
                 }
                 JobOutcome::Done
             }
-            Err(error) => self.failure_outcome(&path, &error, (job, context)),
+            Err(error) => self.failure_outcome(&path, &error, job, context),
         }
     }
 }

@@ -20,12 +20,12 @@ use tympan_content::{
     Subtree, Value, ValueType,
 };
 
+use crate::decoder_process_pool::{DecoderProcessPool, detect_media_type};
 use crate::processing_request::{
     AssetProcessingRequest, AssetProcessingResult, EncodedRendition, MetadataValue,
     ProcessingLimits,
 };
 use crate::rendition_error::{RenditionError, system_error};
-use crate::rendition_process_pool::{RenditionProcessPool, detect_media_type};
 use crate::rendition_profile::{RenditionProfile, is_generated_rendition};
 
 /// The node type of an asset.
@@ -33,7 +33,7 @@ pub const ASSET_NODE_TYPE: &str = "dam:Asset";
 /// The user in whose name assets are changed.
 pub const ASSET_UPDATE_USER: &str = "dam-update-service";
 /// AEM's property for the processing state of an asset.
-pub(crate) const ASSET_STATE_PROPERTY: &str = "dam:assetState";
+const ASSET_STATE_PROPERTY: &str = "dam:assetState";
 /// The original from which the renditions were generated; not an AEM property.
 pub(crate) const PROCESSED_ORIGINAL_PROPERTY: &str = "dam:processedOriginal";
 /// The reason why an asset failed; not an AEM property.
@@ -96,7 +96,7 @@ pub enum AssetError {
 #[derive(Debug, Clone)]
 pub struct AssetProcessor {
     repository: Repository,
-    rendition_pool: Arc<RenditionProcessPool>,
+    decoder_pool: Arc<DecoderProcessPool>,
     profile: RenditionProfile,
     limits: ProcessingLimits,
 }
@@ -112,11 +112,11 @@ impl AssetProcessor {
     #[must_use]
     pub fn new(
         repository: Repository,
-        studio: Arc<RenditionProcessPool>,
+        decoder_pool: Arc<DecoderProcessPool>,
         profile: RenditionProfile,
         limits: ProcessingLimits,
     ) -> Self {
-        Self { repository, rendition_pool: studio, profile, limits }
+        Self { repository, decoder_pool, profile, limits }
     }
 
     /// Returns the repository.
@@ -127,8 +127,8 @@ impl AssetProcessor {
 
     /// Returns the pool of rendition processes.
     #[must_use]
-    pub fn rendition_pool(&self) -> &RenditionProcessPool {
-        &self.rendition_pool
+    pub fn decoder_pool(&self) -> &DecoderProcessPool {
+        &self.decoder_pool
     }
 
     /// Returns the limits for one file.
@@ -158,7 +158,7 @@ impl AssetProcessor {
             else {
                 return Ok(AssetUpdateOutcome::Gone);
             };
-            let outcome = match self.process_original(&original) {
+            let outcome = match self.render_original(&original) {
                 Ok(result) => Ok(result),
                 Err(RenditionError::File(reason)) => Err(reason),
                 Err(source) => return Err(AssetError::Rendition { path: path.clone(), source }),
@@ -205,7 +205,7 @@ impl AssetProcessor {
         self.repository.commit_with_retry(COMMIT_ATTEMPTS, revising, write).map_err(content)
     }
 
-    fn process_original(
+    fn render_original(
         &self,
         original: &AssetOriginal,
     ) -> Result<AssetProcessingResult, RenditionError> {
@@ -215,7 +215,7 @@ impl AssetProcessor {
         };
         // The renditions depend on the bytes: the declared type is replaced once they are known.
         let media_type = detect_media_type(&open().map_err(system_error("read the original"))?);
-        let order = AssetProcessingRequest {
+        let request = AssetProcessingRequest {
             renditions: self
                 .profile
                 .renditions_for(media_type.unwrap_or(&original.declared_media_type)),
@@ -223,7 +223,7 @@ impl AssetProcessor {
             declared: original.declared_media_type.clone(),
             limits: self.limits,
         };
-        self.rendition_pool.process_file(&open, &order)
+        self.decoder_pool.render_file(&open, &request)
     }
 }
 
@@ -276,7 +276,7 @@ pub(crate) fn original_if_due(node: &Node) -> tympan_content::Result<Option<Blob
     let Some(AssetOriginal { blob, .. }) = find_original(node)? else { return Ok(None) };
     let Some(content) = node.child(JCR_CONTENT)? else { return Ok(None) };
     let is_due = match content.text(PROCESSED_ORIGINAL_PROPERTY) {
-        Some(drawn_of) => drawn_of != blob.to_string(),
+        Some(processed_original) => processed_original != blob.to_string(),
         None => match content.child("renditions")? {
             Some(renditions) => !renditions
                 .children()?
@@ -332,16 +332,16 @@ impl AssetUpdate<'_> {
     fn write_renditions(
         &mut self,
         before: &Subtree,
-        made: &[EncodedRendition],
+        renditions: &[EncodedRendition],
     ) -> tympan_content::Result<bool> {
         let folder = self.path.child(JCR_CONTENT)?.child("renditions")?;
-        let present = before.find_descendant("jcr:content/renditions");
+        let old_renditions = before.find_descendant("jcr:content/renditions");
         let mut is_changed = false;
-        let bytes: Vec<&[u8]> = made.iter().map(|rendition| &*rendition.bytes).collect();
+        let bytes: Vec<&[u8]> = renditions.iter().map(|rendition| &*rendition.bytes).collect();
         let blobs = self.session.put_blobs(&bytes)?;
-        for (rendition, blob) in made.iter().zip(blobs) {
-            let old = present.and_then(|present| {
-                present.find_descendant(&format!("{}/jcr:content", rendition.name))
+        for (rendition, blob) in renditions.iter().zip(blobs) {
+            let old = old_renditions.and_then(|old_renditions| {
+                old_renditions.find_descendant(&format!("{}/jcr:content", rendition.name))
             });
             let is_same = old.is_some_and(|old| {
                 old.properties.get("jcr:data").and_then(blob_id_of_data) == Some(blob)
@@ -359,9 +359,11 @@ impl AssetUpdate<'_> {
             self.session.replace_node(&folder.child(&rendition.name)?, file)?;
             is_changed = true;
         }
-        for old in present.map(|present| &*present.children).unwrap_or_default() {
-            let is_made = made.iter().any(|rendition| rendition.name == old.name);
-            if is_generated_rendition(&old.name) && !is_made {
+        for old in
+            old_renditions.map(|old_renditions| &*old_renditions.children).unwrap_or_default()
+        {
+            let is_generated = renditions.iter().any(|rendition| rendition.name == old.name);
+            if is_generated_rendition(&old.name) && !is_generated {
                 self.session.remove_node(&folder.child(&old.name)?)?;
                 is_changed = true;
             }

@@ -104,11 +104,11 @@ impl ExternalTools {
         &self,
         format: FileFormat,
         source: BlobContent,
-        order: &AssetProcessingRequest,
+        request: &AssetProcessingRequest,
     ) -> Result<Vec<u8>, RenditionError> {
         let (file, _named) =
             into_seekable_file(source).map_err(system_error("read the original"))?;
-        let time = Duration::from_secs(order.limits.seconds);
+        let time = Duration::from_secs(request.limits.seconds);
         let run = |program: &Option<PathBuf>, arguments: &[&str]| {
             let program = program.as_deref().unwrap_or_else(|| Path::new(""));
             let mut input = file.try_clone().map_err(system_error("read the original"))?;
@@ -164,16 +164,11 @@ impl ExternalTools {
     pub(crate) fn encode_with_tools(
         &self,
         mut result: AssetProcessingResult,
-        order: &AssetProcessingRequest,
+        request: &AssetProcessingRequest,
     ) -> Result<AssetProcessingResult, RenditionError> {
         let quality_of = |name: &str| {
-            let rendition_order =
-                order.renditions.iter().find(|candidate| candidate.name == name)?;
-            if let RenditionEncoding::Avif(quality) = rendition_order.encoding {
-                Some(quality)
-            } else {
-                None
-            }
+            let spec = request.renditions.iter().find(|candidate| candidate.name == name)?;
+            if let RenditionEncoding::Avif(quality) = spec.encoding { Some(quality) } else { None }
         };
         let Some(program) = self.avif_tool.as_deref() else {
             let before = result.renditions.len();
@@ -187,7 +182,7 @@ impl ExternalTools {
         };
         for rendition in &mut result.renditions {
             if let Some(quality) = quality_of(&rendition.name) {
-                rendition.bytes = self.encode_avif((program, quality), &rendition.bytes, order)?;
+                rendition.bytes = self.encode_avif(program, quality, &rendition.bytes, request)?;
             }
         }
         Ok(result)
@@ -195,9 +190,10 @@ impl ExternalTools {
 
     fn encode_avif(
         &self,
-        (program, quality): (&Path, u8),
+        program: &Path,
+        quality: u8,
         png: &[u8],
-        order: &AssetProcessingRequest,
+        request: &AssetProcessingRequest,
     ) -> Result<Vec<u8>, RenditionError> {
         let folder = tempfile::tempdir().map_err(system_error("create a folder for AVIF"))?;
         let (from, to) = (folder.path().join("a.png"), folder.path().join("a.avif"));
@@ -208,7 +204,7 @@ impl ExternalTools {
         let arguments =
             ["--speed", "8", "--min", &quantizer, "--max", &quantizer, &*from, &*target];
         let nothing = File::open("/dev/null").map_err(system_error("open /dev/null"))?;
-        let time = Duration::from_secs(order.limits.seconds);
+        let time = Duration::from_secs(request.limits.seconds);
         let ran = self.run_tool(program, &arguments, nothing, time);
         match std::fs::read(&to) {
             Ok(bytes) if !bytes.is_empty() => Ok(bytes),
@@ -241,7 +237,7 @@ impl ExternalTools {
             .map_err(system_error("start a program that reads the file"))?;
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let waiting = system_error("wait for a program that reads the file");
-        let Some(said) = read_output(&mut child, time) else {
+        let Some(output) = read_output(&mut child, time) else {
             child.kill().ok();
             child.wait().map_err(waiting)?;
             let reason = format!("`{name}` took longer than {} s", time.as_secs());
@@ -249,10 +245,10 @@ impl ExternalTools {
         };
         match wait_for_exit(&mut child).map_err(waiting)? {
             Some(status) if is_killed_externally(status) => Err(RenditionError::Killed),
-            Some(status) if said.is_empty() => Err(RenditionError::File(format!(
+            Some(status) if output.is_empty() => Err(RenditionError::File(format!(
                 "`{name}` did not produce an image from it ({status})"
             ))),
-            _ => Ok(said),
+            _ => Ok(output),
         }
     }
 }

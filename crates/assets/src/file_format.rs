@@ -18,6 +18,7 @@ pub(crate) enum FileFormat {
     Heif,
     Avif,
     Photoshop,
+    Targa,
     Pdf,
     Mp4,
     QuickTime,
@@ -58,6 +59,7 @@ impl FileFormat {
             () if starts(b"PK\x03\x04") => Self::from_archive(bytes),
             () if is_pdf(bytes) => Self::Pdf,
             () if is_svg(bytes) => Self::Svg,
+            () if is_targa(bytes) => Self::Targa,
             () => return None,
         })
     }
@@ -94,6 +96,7 @@ impl FileFormat {
             Self::Heif => "image/heif",
             Self::Avif => "image/avif",
             Self::Photoshop => "image/vnd.adobe.photoshop",
+            Self::Targa => "image/x-tga",
             Self::Pdf => "application/pdf",
             Self::Mp4 => "video/mp4",
             Self::QuickTime => "video/quicktime",
@@ -123,6 +126,7 @@ impl FileFormat {
             Self::Heif => "HEIF",
             Self::Avif => "AVIF",
             Self::Photoshop => "PSD",
+            Self::Targa => "TGA",
             Self::Pdf => "PDF",
             _ => return None,
         })
@@ -175,6 +179,22 @@ fn is_webm(bytes: &[u8]) -> bool {
 /// Returns true for an ICO: it has at least one icon, and each entry has a byte that is 0.
 fn is_icon(bytes: &[u8]) -> bool {
     matches!(bytes.get(4..10), Some([1..=64, 0, _, _, _, 0]))
+}
+
+/// Returns true for a TGA. It begins without a signature, so each field of its header must be plausible.
+fn is_targa(bytes: &[u8]) -> bool {
+    let Some(header) = bytes.first_chunk::<18>() else { return false };
+    let [_, map_type, image_type, m1, m2, m3, m4, m5, _, _, _, _, w1, w2, h1, h2, depth, flags] =
+        *header;
+    let color_map = [m1, m2, m3, m4, m5];
+    // Bit 3 says that the pixels are compressed.
+    let is_plausible = match (image_type & !8, map_type) {
+        (1, 1) => [m3, m4] != [0, 0] && matches!((m5, depth), (15 | 16 | 24 | 32, 8 | 16)),
+        (2, 0) => color_map == [0; 5] && matches!(depth, 15 | 16 | 24 | 32),
+        (3, 0) => color_map == [0; 5] && matches!(depth, 8 | 16),
+        _ => false,
+    };
+    is_plausible && [w1, w2] != [0, 0] && [h1, h2] != [0, 0] && flags & 0xc0 == 0
 }
 
 /// Returns true for an SVG: XML whose first element is `svg`.
@@ -244,6 +264,15 @@ mod tests {
             (b"\xff\xfe<\0?\0x\0m\0l\0?\0>\0<\0s\0v\0g\0>\0", Some(FileFormat::Svg)),
             (b"\xfe\xff\0<\0s\0v\0g\0 \0x\0>", Some(FileFormat::Svg)),
             (b"\xff\xfe<\0h\0t\0m\0l\0>\0", None),
+            (b"\0\0\x02\0\0\0\0\0\0\0\0\0\x90\x01\x2c\x01\x18\0pixels", Some(FileFormat::Targa)),
+            (b"\0\0\x0b\0\0\0\0\0\0\0\0\0\x10\0\x10\0\x08\x20pixels", Some(FileFormat::Targa)),
+            (b"\0\x01\x01\0\0\0\x01\x18\0\0\0\0\x10\0\x10\0\x08\0map", Some(FileFormat::Targa)),
+            // A mouse pointer, a table of Lotus, an MPEG stream, and pictures without pixels.
+            (b"\0\0\x02\0\x01\0\x20\x20\0\0\x02\0\x01\0\x30\x01\0\0", None),
+            (b"\0\0\x02\0\x06\x04\x06\0\x08\0\0\0\0\0\0\0\0\0", None),
+            (b"\0\0\x01\xba\x44\0\x04\0\x04\x01\x01\x89\xc3\xf8\0\0\x18\0", None),
+            (b"\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\x2c\x01\x18\0", None),
+            (&[0; 64], None),
             (b"plain text", None),
             (b"", None),
         ] {

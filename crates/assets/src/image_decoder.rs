@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * The header's dimensions are checked against the limits before pixel memory is allocated.
-//! * Decoding runs in the rendition process (`rendition_process`), so that a decoder that crashes or never ends affects
+//! * Decoding runs in the rendition process (`decoder_process`), so that a decoder that crashes or never ends affects
 //!   nothing else.
 
 use std::io::Cursor;
@@ -11,6 +11,7 @@ use image::codecs::bmp::BmpDecoder;
 use image::codecs::gif::GifDecoder;
 use image::codecs::ico::IcoDecoder;
 use image::codecs::png::PngDecoder;
+use image::codecs::tga::TgaDecoder;
 use image::codecs::tiff::TiffDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageResult};
@@ -30,8 +31,8 @@ const MAX_METADATA_BYTES: usize = 16 << 20;
 
 /// Returns true if pictures of this format are decoded here.
 pub(crate) fn is_decodable_image(format: FileFormat) -> bool {
-    use FileFormat::{Bmp, Gif, Icon, Jpeg, Png, Svg, Tiff, WebP};
-    matches!(format, Jpeg | Png | Gif | WebP | Tiff | Bmp | Icon | Svg)
+    use FileFormat::{Bmp, Gif, Icon, Jpeg, Png, Svg, Targa, Tiff, WebP};
+    matches!(format, Jpeg | Png | Gif | WebP | Tiff | Bmp | Icon | Targa | Svg)
 }
 
 /// Reads the header, and checks it against the limits. `target_size_of` returns the size of the largest rendition for a picture
@@ -206,6 +207,7 @@ fn open_decoder<'a>(
         FileFormat::WebP => Box::new(WebPDecoder::new(source).map_err(failed)?),
         FileFormat::Tiff => Box::new(TiffDecoder::new(source).map_err(failed)?),
         FileFormat::Bmp => Box::new(BmpDecoder::new(source).map_err(failed)?),
+        FileFormat::Targa => Box::new(TgaDecoder::new(source).map_err(failed)?),
         FileFormat::Icon => match extract_icon_png(bytes) {
             Some(png) => {
                 Box::new(PngDecoder::with_limits(Cursor::new(png), bounds.clone()).map_err(failed)?)
@@ -263,8 +265,8 @@ fn decode_raster(
             }
             warnings.push(format!("the file is damaged: {error}"));
         }
-        let frame = RasterImage::new(size, layout, pixels).ok_or_else(no_pixels)?;
-        return Ok(DecodedImage { image: frame, warnings });
+        let image = RasterImage::new(size, layout, pixels).ok_or_else(no_pixels)?;
+        return Ok(DecodedImage { image, warnings });
     }
     let picture =
         DynamicImage::from_decoder(decoder).map_err(|error| undecodable_error(format, &error))?;
@@ -274,8 +276,8 @@ fn decode_raster(
         (true, false) => (PixelLayout::Rgb, picture.into_rgb8().into_raw()),
         (true, true) => (PixelLayout::Rgba, picture.into_rgba8().into_raw()),
     };
-    let frame = RasterImage::new(size, layout, pixels).ok_or_else(no_pixels)?;
-    Ok(DecodedImage { image: frame, warnings: Vec::new() })
+    let image = RasterImage::new(size, layout, pixels).ok_or_else(no_pixels)?;
+    Ok(DecodedImage { image, warnings: Vec::new() })
 }
 
 /// Returns true if a decoder wrote any pixel.

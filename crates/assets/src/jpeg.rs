@@ -247,10 +247,10 @@ fn decode_jpeg_whole(bytes: &[u8], header: &ImageHeader) -> Result<DecodedImage,
         ));
     }
     let pixels = DynamicImage::from_decoder(decoder).map_err(failed)?.into_rgb8();
-    let frame = RasterImage::new(header.stored_size, PixelLayout::Rgb, pixels.into_raw());
-    let frame = frame.ok_or_else(|| AssetFileError::new("it has no pixels"))?;
+    let image = RasterImage::new(header.stored_size, PixelLayout::Rgb, pixels.into_raw());
+    let image = image.ok_or_else(|| AssetFileError::new("it has no pixels"))?;
     Ok(DecodedImage {
-        image: frame,
+        image,
         warnings: vec!["the file is unusual: it was read by the second decoder".to_owned()],
     })
 }
@@ -259,9 +259,9 @@ fn decode_jpeg_whole(bytes: &[u8], header: &ImageHeader) -> Result<DecodedImage,
 ///
 /// # Errors
 /// If the encoder rejects the picture: the limit per side is 65,500 pixels.
-pub(crate) fn encode_jpeg(frame: &RasterImage, quality: u8) -> Result<Vec<u8>, String> {
-    let frame = frame.flatten_alpha();
-    let (format, subsampling) = match frame.layout {
+pub(crate) fn encode_jpeg(image: &RasterImage, quality: u8) -> Result<Vec<u8>, String> {
+    let image = image.flatten_alpha();
+    let (format, subsampling) = match image.layout {
         PixelLayout::Gray => (PixelFormat::GRAY, Subsamp::Gray),
         PixelLayout::Rgb => (PixelFormat::RGB, Subsamp::Sub2x2),
         PixelLayout::GrayAlpha | PixelLayout::Rgba | PixelLayout::Cmyk => {
@@ -273,10 +273,10 @@ pub(crate) fn encode_jpeg(frame: &RasterImage, quality: u8) -> Result<Vec<u8>, S
     compressor.set_quality(quality.clamp(1, 100).into()).map_err(failed)?;
     compressor.set_subsamp(subsampling).map_err(failed)?;
     compressor.set_optimize(true).map_err(failed)?;
-    let (width, height) = (frame.size.width as usize, frame.size.height as usize);
+    let (width, height) = (image.size.width as usize, image.size.height as usize);
     let pitch = width * format.size();
-    let image = Image { pixels: &*frame.bytes, width, pitch, height, format };
-    compressor.compress_to_vec(image).map_err(failed)
+    let pixels_view = Image { pixels: &*image.bytes, width, pitch, height, format };
+    compressor.compress_to_vec(pixels_view).map_err(failed)
 }
 
 #[cfg(test)]

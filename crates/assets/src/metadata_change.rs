@@ -11,15 +11,17 @@ pub(crate) fn diff_packet(
     packet: Option<&[u8]>,
     properties: Vec<(String, MetadataValue)>,
 ) -> Vec<MetadataChange> {
-    let mut says = MetadataProperties::default();
+    let mut statements = MetadataProperties::default();
     if let Some(packet) = packet {
-        xmp::read_xmp(packet, &mut says);
+        xmp::read_xmp(packet, &mut statements);
     }
-    let says = says.into_sorted_list();
+    let statements = statements.into_sorted_list();
     properties
         .into_iter()
         .filter(|(name, value)| {
-            !says.iter().any(|(said, present)| said == name && is_same_value(present, value))
+            !statements
+                .iter()
+                .any(|(stated_name, present)| stated_name == name && is_same_value(present, value))
         })
         .map(|(name, value)| (name, Some(value)))
         .collect()

@@ -46,7 +46,7 @@ pub(crate) fn build_pdf_appendix(
     let packet = super::metadata::xmp::update_xmp_packet(present.as_deref(), &changes)?;
     let packet_id = catalog.get(b"Metadata").and_then(Object::as_reference).ok();
     let mut updated = IncrementalDocument::create_from(bytes.to_vec(), document);
-    put_packet(&mut updated, (root, packet_id), packet.clone()).map_err(unreadable)?;
+    put_packet(&mut updated, root, packet_id, packet.clone()).map_err(unreadable)?;
     let mut whole = Vec::with_capacity(bytes.len() + packet.len() + 1024);
     updated.save_to(&mut whole).map_err(|error| unreadable(error.into()))?;
     // A result that cannot be read back is rejected.
@@ -59,7 +59,8 @@ pub(crate) fn build_pdf_appendix(
 /// Adds a packet to the update: as a new version of the existing one, or as a new object that the catalog references.
 fn put_packet(
     updated: &mut IncrementalDocument,
-    (root, packet_id): (ObjectId, Option<ObjectId>),
+    root: ObjectId,
+    packet_id: Option<ObjectId>,
     packet: Vec<u8>,
 ) -> lopdf::Result<()> {
     let mut entries = Dictionary::new();

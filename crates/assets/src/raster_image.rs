@@ -240,7 +240,7 @@ mod tests {
     /// Checks each orientation of a picture with numbered pixels: rows as displayed.
     #[test]
     fn orientations() {
-        let frame =
+        let image =
             RasterImage::new(size(3, 2), PixelLayout::Gray, vec![1, 2, 3, 4, 5, 6]).unwrap();
         for (orientation, width, expected) in [
             (1, 3, [1, 2, 3, 4, 5, 6]),
@@ -252,7 +252,7 @@ mod tests {
             (7, 2, [6, 3, 5, 2, 4, 1]),
             (8, 2, [3, 6, 2, 5, 1, 4]),
         ] {
-            let turned = frame.clone().apply_orientation(orientation);
+            let turned = image.clone().apply_orientation(orientation);
             assert_eq!(
                 (turned.size.width, &*turned.bytes),
                 (width, &expected[..]),
@@ -264,25 +264,25 @@ mod tests {
     #[test]
     fn flattens_on_white() {
         let bytes = vec![0, 0, 0, 0, 10, 20, 30, 255, 0, 0, 0, 128];
-        let frame = RasterImage::new(size(3, 1), PixelLayout::Rgba, bytes).unwrap();
-        assert_eq!(frame.flatten_alpha().bytes, [255, 255, 255, 10, 20, 30, 127, 127, 127]);
-        assert!(frame.is_transparent());
+        let image = RasterImage::new(size(3, 1), PixelLayout::Rgba, bytes).unwrap();
+        assert_eq!(image.flatten_alpha().bytes, [255, 255, 255, 10, 20, 30, 127, 127, 127]);
+        assert!(image.is_transparent());
     }
 
     #[test]
     fn covers_around_the_focus() {
         // 8 columns numbered by position; a square of 2 around the right edge and around the middle.
         let bytes: Vec<u8> = (0..4).flat_map(|_| (0..8).map(|x| x * 30)).collect();
-        let frame = RasterImage::new(size(8, 4), PixelLayout::Gray, bytes).unwrap();
+        let image = RasterImage::new(size(8, 4), PixelLayout::Gray, bytes).unwrap();
         let right =
-            frame.fit_to_box(size(4, 4), ResizeMode::Cover(FocalPoint { x: 1.0, y: 0.5 })).unwrap();
+            image.fit_to_box(size(4, 4), ResizeMode::Cover(FocalPoint { x: 1.0, y: 0.5 })).unwrap();
         assert_eq!(right.bytes.get(..4), Some(&[120, 150, 180, 210][..]));
         let middle =
-            frame.fit_to_box(size(4, 4), ResizeMode::Cover(FocalPoint::default())).unwrap();
+            image.fit_to_box(size(4, 4), ResizeMode::Cover(FocalPoint::default())).unwrap();
         assert_eq!(middle.bytes.get(..4), Some(&[60, 90, 120, 150][..]));
         // The picture is not enlarged: it has the requested aspect ratio at its own size.
         let large =
-            frame.fit_to_box(size(100, 100), ResizeMode::Cover(FocalPoint::default())).unwrap();
+            image.fit_to_box(size(100, 100), ResizeMode::Cover(FocalPoint::default())).unwrap();
         assert_eq!(large.size, size(4, 4));
     }
 

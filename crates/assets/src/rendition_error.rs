@@ -1,8 +1,8 @@
-//! The reason why no renditions were generated.
+//! The error of the decoder process pool, which tells whether a retry can help.
 
 use std::io;
 
-/// The reason why no renditions were generated.
+/// The error of a request to a [`super::DecoderProcessPool`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenditionError {

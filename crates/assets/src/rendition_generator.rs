@@ -2,10 +2,11 @@
 //!
 //! In: the bytes of a file and an [`AssetProcessingRequest`]. Out: the renditions and metadata.
 //!
-//! The picture is decoded at the smallest fraction of its size that covers the largest rendition. Each rendition is
-//! then made from the smallest previous one that still covers it, so all but the first cost little.
+//! The image is decoded at the smallest fraction of its size that covers the largest rendition. The renditions are then
+//! made in descending order of their boxes, each from the last uncropped one that still covers it, so all but the first
+//! cost little.
 //!
-//! Not here: limits on time and memory of the process (`rendition_process`), formats that external programs read
+//! Not here: limits on time and memory of the process (`decoder_process`), formats that external programs read
 //! (`external_tool`).
 
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
@@ -30,13 +31,13 @@ use crate::{color_conversion, jpeg, metadata};
 ///
 /// # Errors
 /// If the file is not a picture, is damaged, or exceeds the limits.
-pub(crate) fn process_asset_file(
+pub(crate) fn render_asset_file(
     bytes: &[u8],
-    order: &AssetProcessingRequest,
+    request: &AssetProcessingRequest,
     reserve: impl FnOnce(u64) -> Result<(), AssetFileError>,
 ) -> Result<AssetProcessingResult, AssetFileError> {
-    if bytes.len() as u64 > order.limits.file {
-        let most = order.limits.file >> 20;
+    if bytes.len() as u64 > request.limits.file {
+        let most = request.limits.file >> 20;
         return Err(AssetFileError::new(format!(
             "it has {} bytes; at most {most} MiB are allowed",
             bytes.len()
@@ -53,13 +54,13 @@ pub(crate) fn process_asset_file(
     match format {
         Some(format) if image_decoder::is_decodable_image(format) => {
             let by_header = result.clone();
-            process_image(bytes, format, order, reserve, result).or_else(|fault| {
+            render_image(bytes, format, request, reserve, result).or_else(|fault| {
                 // An external program may decode it; then only the header is reported here.
-                let is_told = order.renditions.is_empty()
+                let is_told = request.renditions.is_empty()
                     && format == FileFormat::Tiff
-                    && !image_decoder::has_supported_header(bytes, format, &order.limits);
+                    && !image_decoder::has_supported_header(bytes, format, &request.limits);
                 let header_result =
-                    is_told.then(|| apply_header_metadata(bytes, format, order, by_header));
+                    is_told.then(|| apply_header_metadata(bytes, format, request, by_header));
                 header_result
                     .and_then(Result::ok)
                     .filter(|result| result.size.is_some())
@@ -67,22 +68,22 @@ pub(crate) fn process_asset_file(
             })
         }
         Some(format) if format.is_still_image() => {
-            apply_header_metadata(bytes, format, order, result)
+            apply_header_metadata(bytes, format, request, result)
         }
         Some(format @ (FileFormat::Matroska | FileFormat::WebM)) => {
             result.size = read_header_size(bytes, format);
-            if let Some(size) = result.size.filter(|_| order.metadata) {
+            if let Some(size) = result.size.filter(|_| request.metadata) {
                 result.metadata = metadata::header_properties(format, size);
             }
             Ok(result)
         }
-        Some(FileFormat::Pdf) if order.metadata => {
+        Some(FileFormat::Pdf) if request.metadata => {
             result.metadata = metadata::pdf::read_pdf_metadata(bytes)?;
             Ok(result)
         }
-        None if order.declared.starts_with("image/") => Err(AssetFileError::new(format!(
+        None if request.declared.starts_with("image/") => Err(AssetFileError::new(format!(
             "it is declared as {}, but its content is not an image of a known format",
-            order.declared
+            request.declared
         ))),
         _ => Ok(result),
     }
@@ -92,36 +93,36 @@ pub(crate) fn process_asset_file(
 fn apply_header_metadata(
     bytes: &[u8],
     format: FileFormat,
-    order: &AssetProcessingRequest,
+    request: &AssetProcessingRequest,
     mut result: AssetProcessingResult,
 ) -> Result<AssetProcessingResult, AssetFileError> {
     let Some(size) = read_header_size(bytes, format) else { return Ok(result) };
-    if size.pixel_count() > order.limits.pixels {
-        return Err(image_decoder::too_many_pixels_error(size, &order.limits));
+    if size.pixel_count() > request.limits.pixels {
+        return Err(image_decoder::too_many_pixels_error(size, &request.limits));
     }
-    if order.metadata {
+    if request.metadata {
         result.metadata = metadata::header_properties(format, size);
     }
     result.size = Some(size);
     Ok(result)
 }
 
-fn process_image(
+fn render_image(
     bytes: &[u8],
     format: FileFormat,
-    order: &AssetProcessingRequest,
+    request: &AssetProcessingRequest,
     reserve: impl FnOnce(u64) -> Result<(), AssetFileError>,
     mut result: AssetProcessingResult,
 ) -> Result<AssetProcessingResult, AssetFileError> {
     let wanted_of = |size: ImageSize| {
-        largest_rendition_size(&order.renditions, size, format == FileFormat::Svg)
+        largest_rendition_size(&request.renditions, size, format == FileFormat::Svg)
     };
-    let header = image_decoder::read_image_header(bytes, format, &order.limits, wanted_of)?;
-    if order.metadata {
+    let header = image_decoder::read_image_header(bytes, format, &request.limits, wanted_of)?;
+    if request.metadata {
         result.metadata = metadata::image_properties(format, &header);
     }
     result.size = Some(header.display_size());
-    if order.renditions.is_empty() {
+    if request.renditions.is_empty() {
         return Ok(result);
     }
     reserve(header.memory_bytes)?;
@@ -129,10 +130,10 @@ fn process_image(
     let stored_wanted =
         if header.orientation >= 5 { target_size.transposed() } else { target_size };
     let decoded =
-        image_decoder::decode_image(bytes, format, &header, stored_wanted, &order.limits)?;
+        image_decoder::decode_image(bytes, format, &header, stored_wanted, &request.limits)?;
     result.warnings = decoded.warnings;
     let first = prepare_image(decoded.image, &header, stored_wanted, &mut result.warnings)?;
-    result.renditions = make_renditions(first, &order.renditions).map_err(AssetFileError)?;
+    result.renditions = make_renditions(first, &request.renditions).map_err(AssetFileError)?;
     Ok(result)
 }
 
@@ -166,78 +167,79 @@ fn largest_rendition_size(
 
 /// Scales a decoded picture to the largest requested size, converts it to sRGB, and rotates it upright.
 fn prepare_image(
-    frame: RasterImage,
+    image: RasterImage,
     header: &ImageHeader,
     target_size: ImageSize,
     warnings: &mut Vec<String>,
 ) -> Result<RasterImage, AssetFileError> {
     // Color conversion and rotation cost time per pixel, so they follow the first reduction.
-    let frame = if target_size.covers(frame.size) {
-        frame
+    let image = if target_size.covers(image.size) {
+        image
     } else {
-        frame.resize(target_size).map_err(AssetFileError)?
+        image.resize(target_size).map_err(AssetFileError)?
     };
-    let frame =
-        color_conversion::convert_to_srgb(frame, header.embedded_metadata.icc.as_deref(), warnings);
-    Ok(frame.apply_orientation(header.orientation))
+    let image =
+        color_conversion::convert_to_srgb(image, header.embedded_metadata.icc.as_deref(), warnings);
+    Ok(image.apply_orientation(header.orientation))
 }
 
-/// Makes the renditions, the largest first, each from the smallest previous picture that covers it.
+/// Makes the renditions in descending order of their boxes, each from the last reusable image that covers it. A cropped
+/// one is made from the full image, and no other is made from it.
 fn make_renditions(
     first: RasterImage,
-    orders: &[RenditionSpec],
+    specs: &[RenditionSpec],
 ) -> Result<Vec<EncodedRendition>, String> {
-    let mut by_size: Vec<(usize, &RenditionSpec)> = orders.iter().enumerate().collect();
-    by_size.sort_by_key(|(_, order)| std::cmp::Reverse(order.within.pixel_count()));
-    let mut frames = vec![first];
-    let mut made: Vec<(usize, EncodedRendition)> = Vec::new();
-    for (index, order) in by_size {
-        let whole = frames.first().ok_or("there is no image")?;
-        let (source, frame) = match order.fit {
-            ResizeMode::Cover(_) => (None, whole.fit_to_box(order.within, order.fit)?),
+    let mut by_size: Vec<(usize, &RenditionSpec)> = specs.iter().enumerate().collect();
+    by_size.sort_by_key(|(_, spec)| std::cmp::Reverse(spec.within.pixel_count()));
+    let mut images = vec![first];
+    let mut renditions: Vec<(usize, EncodedRendition)> = Vec::new();
+    for (index, spec) in by_size {
+        let full_image = images.first().ok_or("there is no image")?;
+        let (is_reusable, image) = match spec.fit {
+            ResizeMode::Cover(_) => (false, full_image.fit_to_box(spec.within, spec.fit)?),
             ResizeMode::Inside => {
-                let target = whole.size.fit_within(order.within);
-                let source = frames.iter().rev().find(|frame| frame.size.covers(target));
-                let source = source.unwrap_or(whole);
-                (Some(target), source.resize(target)?)
+                let target = full_image.size.fit_within(spec.within);
+                let source = images.iter().rev().find(|image| image.size.covers(target));
+                let source = source.unwrap_or(full_image);
+                (true, source.resize(target)?)
             }
         };
-        let bytes = encode_rendition(&frame, order.encoding)?;
-        made.push((
+        let bytes = encode_rendition(&image, spec.encoding)?;
+        renditions.push((
             index,
             EncodedRendition {
-                name: order.name.clone(),
-                media_type: order.encoding.media_type().to_owned(),
-                size: frame.size,
+                name: spec.name.clone(),
+                media_type: spec.encoding.media_type().to_owned(),
+                size: image.size,
                 bytes,
             },
         ));
-        if source.is_some() {
-            frames.push(frame);
+        if is_reusable {
+            images.push(image);
         }
     }
-    made.sort_by_key(|(index, _)| *index);
-    Ok(made.into_iter().map(|(_, rendition)| rendition).collect())
+    renditions.sort_by_key(|(index, _)| *index);
+    Ok(renditions.into_iter().map(|(_, rendition)| rendition).collect())
 }
 
-fn encode_rendition(frame: &RasterImage, encoding: RenditionEncoding) -> Result<Vec<u8>, String> {
+fn encode_rendition(image: &RasterImage, encoding: RenditionEncoding) -> Result<Vec<u8>, String> {
     match encoding {
-        RenditionEncoding::Jpeg(quality) => jpeg::encode_jpeg(frame, quality),
+        RenditionEncoding::Jpeg(quality) => jpeg::encode_jpeg(image, quality),
         // `avifenc` converts the PNG to AVIF afterwards.
-        RenditionEncoding::Png | RenditionEncoding::Avif(_) => encode_png(frame),
-        RenditionEncoding::WebP(quality) => encode_webp(frame, quality),
+        RenditionEncoding::Png | RenditionEncoding::Avif(_) => encode_png(image),
+        RenditionEncoding::WebP(quality) => encode_webp(image, quality),
     }
 }
 
-fn encode_png(frame: &RasterImage) -> Result<Vec<u8>, String> {
+fn encode_png(image: &RasterImage) -> Result<Vec<u8>, String> {
     let opaque;
-    let frame = if frame.layout.has_alpha() && !frame.is_transparent() {
-        opaque = frame.flatten_alpha();
+    let image = if image.layout.has_alpha() && !image.is_transparent() {
+        opaque = image.flatten_alpha();
         &*opaque
     } else {
-        frame
+        image
     };
-    let color = match frame.layout {
+    let color = match image.layout {
         PixelLayout::Gray => ExtendedColorType::L8,
         PixelLayout::GrayAlpha => ExtendedColorType::La8,
         PixelLayout::Rgb => ExtendedColorType::Rgb8,
@@ -246,22 +248,22 @@ fn encode_png(frame: &RasterImage) -> Result<Vec<u8>, String> {
     };
     let mut bytes = Vec::new();
     PngEncoder::new_with_quality(&mut bytes, CompressionType::Fast, FilterType::Adaptive)
-        .write_image(&frame.bytes, frame.size.width, frame.size.height, color)
+        .write_image(&image.bytes, image.size.width, image.size.height, color)
         .map_err(|error| format!("it cannot be encoded as PNG: {error}"))?;
     Ok(bytes)
 }
 
-fn encode_webp(frame: &RasterImage, quality: u8) -> Result<Vec<u8>, String> {
+fn encode_webp(image: &RasterImage, quality: u8) -> Result<Vec<u8>, String> {
     /// Maximum side of a WebP picture, which is stored in 14 bits.
     const MAX_SIDE: u32 = 16_383;
-    let frame = frame.to_color();
-    let ImageSize { width, height } = frame.size;
+    let image = image.to_color();
+    let ImageSize { width, height } = image.size;
     if width > MAX_SIDE || height > MAX_SIDE {
         return Err(format!("WebP supports at most {MAX_SIDE} pixels per side"));
     }
-    let encoder = match frame.layout {
-        PixelLayout::Rgba => webp::Encoder::from_rgba(&frame.bytes, width, height),
-        PixelLayout::Rgb => webp::Encoder::from_rgb(&frame.bytes, width, height),
+    let encoder = match image.layout {
+        PixelLayout::Rgba => webp::Encoder::from_rgba(&image.bytes, width, height),
+        PixelLayout::Rgb => webp::Encoder::from_rgb(&image.bytes, width, height),
         PixelLayout::Gray | PixelLayout::GrayAlpha | PixelLayout::Cmyk => {
             return Err("WebP supports only RGB and RGBA".to_owned());
         }

@@ -39,7 +39,7 @@ impl Default for RenditionProfile {
 impl RenditionProfile {
     /// Returns the renditions for a file of a media type.
     pub(crate) fn renditions_for(&self, media_type: &str) -> Vec<RenditionSpec> {
-        let order = |kind: &str, within: ImageSize, encoding: RenditionEncoding| RenditionSpec {
+        let spec = |kind: &str, within: ImageSize, encoding: RenditionEncoding| RenditionSpec {
             name: format!(
                 "cq5dam.{kind}.{}.{}.{}",
                 within.width,
@@ -53,12 +53,12 @@ impl RenditionProfile {
         let thumbnails = self
             .thumbnail_boxes
             .iter()
-            .map(|size| order("thumbnail", *size, RenditionEncoding::Png));
+            .map(|size| spec("thumbnail", *size, RenditionEncoding::Png));
         let web = match media_type {
             "image/png" => RenditionEncoding::Png,
             _ => RenditionEncoding::Jpeg(self.web_quality),
         };
-        let web = self.web_box.iter().map(|size| order("web", *size, web));
+        let web = self.web_box.iter().map(|size| spec("web", *size, web));
         let widths = self.responsive_widths.iter().flat_map(|width| {
             let encodings = [
                 Some(RenditionEncoding::WebP(82)),
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn names_are_those_of_aem() {
         let names = |profile: &RenditionProfile, media_type: &str| -> Vec<String> {
-            profile.renditions_for(media_type).into_iter().map(|order| order.name).collect()
+            profile.renditions_for(media_type).into_iter().map(|spec| spec.name).collect()
         };
         let thumbnails = [
             "cq5dam.thumbnail.48.48.png",

@@ -84,8 +84,8 @@ pub(crate) fn rasterize_svg(
     );
     resvg::render(&tree, scaled, &mut canvas.as_mut());
     let pixels = canvas.take_demultiplied();
-    let frame = RasterImage::new(size, PixelLayout::Rgba, pixels).ok_or_else(too_large)?;
-    Ok(DecodedImage { image: frame, warnings: Vec::new() })
+    let image = RasterImage::new(size, PixelLayout::Rgba, pixels).ok_or_else(too_large)?;
+    Ok(DecodedImage { image, warnings: Vec::new() })
 }
 
 fn contains_text_element(bytes: &[u8]) -> bool {

@@ -28,12 +28,12 @@ use tympan_notation::error_chain_text;
 use crate::asset_processor::{
     ASSET_NODE_TYPE, AssetError, AssetProcessor, PROCESSED_ORIGINAL_PROPERTY, blob_id_of_data,
 };
+use crate::decoder_process_pool::DecoderProcessPool;
 use crate::file_format::FileFormat;
 use crate::metadata::xmp;
 use crate::metadata_change::{changed_names, diff_packet};
 use crate::processing_request::MetadataValue;
 use crate::rendition_error::RenditionError;
-use crate::rendition_process_pool::RenditionProcessPool;
 use crate::xmp_packet;
 
 /// Property of `jcr:content` of an asset, and of folders that a mount created: the mount they came from. It is not an
@@ -69,11 +69,11 @@ impl AssetProcessor {
         path: &NodePath,
         now: SystemTime,
     ) -> Result<WriteBackOutcome, AssetError> {
-        let pen = MetadataWriter {
+        let writer = MetadataWriter {
             repository: self.repository(),
-            rendition_pool: Some(self.rendition_pool()),
+            decoder_pool: Some(self.decoder_pool()),
         };
-        let written = write_back_metadata(pen, path, &WriteBackOptions::default(), now);
+        let written = write_back_metadata(writer, path, &WriteBackOptions::default(), now);
         written
             .map_err(|source| AssetError::Content { path: path.clone(), source: Box::new(source) })
     }
@@ -93,12 +93,12 @@ pub struct WriteBackOptions {
 pub(crate) struct MetadataWriter<'a> {
     pub(crate) repository: &'a Repository,
     /// The pool that reads PDF, which may be hostile; without it PDF is skipped.
-    pub(crate) rendition_pool: Option<&'a RenditionProcessPool>,
+    pub(crate) decoder_pool: Option<&'a DecoderProcessPool>,
 }
 
 /// Writes the metadata of an asset into its files, in one commit.
 pub(crate) fn write_back_metadata(
-    pen: MetadataWriter<'_>,
+    writer: MetadataWriter<'_>,
     path: &NodePath,
     how: &WriteBackOptions,
     now: SystemTime,
@@ -108,10 +108,9 @@ pub(crate) fn write_back_metadata(
         message: "write metadata into the original",
         time: now,
     };
-    let write = |session: &mut Session| {
-        write_back_in_session((session, pen.rendition_pool), path, how, now)
-    };
-    pen.repository.commit_with_retry(COMMIT_ATTEMPTS, revising, write)
+    let write =
+        |session: &mut Session| write_back_in_session(session, writer.decoder_pool, path, how, now);
+    writer.repository.commit_with_retry(COMMIT_ATTEMPTS, revising, write)
 }
 
 /// Returns the reason why an asset is skipped, if any: a file of a mount belongs to the other system, a subasset
@@ -155,7 +154,8 @@ fn find_exemption(
 }
 
 fn write_back_in_session(
-    (session, studio): (&mut Session, Option<&RenditionProcessPool>),
+    session: &mut Session,
+    decoder_pool: Option<&DecoderProcessPool>,
     path: &NodePath,
     how: &WriteBackOptions,
     now: SystemTime,
@@ -176,7 +176,7 @@ fn write_back_in_session(
     };
     let properties =
         asset.find_descendant("jcr:content/metadata").map(writable_metadata).unwrap_or_default();
-    let (bytes, names) = match read_and_rewrite((session, studio), &original, properties.clone())? {
+    let (bytes, names) = match read_and_rewrite(session, decoder_pool, &original, properties.clone())? {
         Ok(Some(rewritten)) => rewritten,
         Ok(None) => return Ok(WriteBackOutcome::Unchanged),
         Err(reason) => return Ok(WriteBackOutcome::Skipped(reason)),
@@ -216,7 +216,7 @@ fn write_back_in_session(
         if let Some(rendition) = rendition_blob(&asset, name)
             // A rendition that cannot hold a packet is left unchanged.
             && let Ok(Some((bytes, _))) =
-                read_and_rewrite((session, studio), &rendition, properties.clone())?
+                read_and_rewrite(session, decoder_pool, &rendition, properties.clone())?
         {
             put_rendition(session, &content, name, &bytes)?;
         }
@@ -243,7 +243,8 @@ fn put_rendition(
 
 /// Reads a file and writes the metadata into it; the inner error gives the reason why that is impossible.
 fn read_and_rewrite(
-    (session, studio): (&Session, Option<&RenditionProcessPool>),
+    session: &Session,
+    decoder_pool: Option<&DecoderProcessPool>,
     blob: &BlobId,
     properties: Vec<(String, MetadataValue)>,
 ) -> tympan_content::Result<Result<Option<RewrittenFile>, String>> {
@@ -257,11 +258,12 @@ fn read_and_rewrite(
     };
     let mut bytes = Vec::new();
     open()?.into_reader().read_to_end(&mut bytes).map_err(unreadable)?;
-    let (Some(FileFormat::Pdf), Some(studio)) = (FileFormat::detect(&bytes), studio) else {
+    let (Some(FileFormat::Pdf), Some(decoder_pool)) = (FileFormat::detect(&bytes), decoder_pool)
+    else {
         return Ok(rewrite_file(properties, &bytes));
     };
     let open = || open().map_err(io::Error::other);
-    match studio.build_pdf_appendix(&open, properties) {
+    match decoder_pool.build_pdf_appendix(&open, properties) {
         Ok(None) => Ok(Ok(None)),
         Ok(Some((appendix, names))) => {
             bytes.extend_from_slice(&appendix);

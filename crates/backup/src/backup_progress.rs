@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::rate_limit::{RateLimit, RatePacer};
-use crate::throttle::{RunThrottle, WorkGuard};
+use crate::rate_pacer::{RateLimit, RatePacer};
+use crate::throttle_controller::{RunThrottle, WorkGuard};
 
 /// Limits on reading a source, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,11 +14,11 @@ use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result, is_data_lost};
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
-use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, StoredIndex, StoredPack, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
 use crate::vault::pack_writer::parse_pack_header;
-use crate::vault_key::SEAL_OVERHEAD_BYTES;
+use crate::vault::{IndexedVault, Vault};
+use crate::vault_encryption::SEAL_OVERHEAD_BYTES;
 
 /// How thoroughly a vault is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub fn check_vault(
     let mut report = VaultCheckReport::default();
     let (index, stored, marked) = load_readable_index(vault, &mut report)?;
     report.packs = stored.len();
-    check_packs(vault, (&stored, &marked), &mut report)?;
+    check_packs(vault, &stored, &marked, &mut report)?;
     check_snapshots(vault, &index, &mut report)?;
     let part = |id: &VaultObjectId| match depth {
         CheckDepth::Structure => false,
@@ -91,8 +91,8 @@ fn load_readable_index(
 ) -> Result<(VaultIndex, Vec<StoredPack>, HashSet<VaultObjectId>)> {
     let (mut index, mut stored) = (VaultIndex::default(), HashMap::new());
     let mut marked = HashSet::new();
-    for (id, _) in vault.list_files(VaultFileKind::Index)? {
-        match vault.read_json::<StoredIndex>(VaultFileKind::Index, &id) {
+    for (id, _) in vault.files().list(VaultFileKind::Index)? {
+        match vault.files().read_json::<StoredIndex>(VaultFileKind::Index, &id) {
             Ok(file) => {
                 for pack in file.packs {
                     index.add(&pack);
@@ -118,11 +118,12 @@ pub(crate) fn pack_length(pack: &StoredPack) -> u64 {
 
 fn check_packs(
     vault: &Vault,
-    (stored, marked): (&[StoredPack], &HashSet<VaultObjectId>),
+    stored: &[StoredPack],
+    marked: &HashSet<VaultObjectId>,
     report: &mut VaultCheckReport,
 ) -> Result<()> {
     let there: HashMap<VaultObjectId, u64> =
-        vault.list_files(VaultFileKind::Pack)?.into_iter().collect();
+        vault.files().list(VaultFileKind::Pack)?.into_iter().collect();
     for pack in stored {
         let expected = pack_length(pack);
         match there.get(&pack.id) {
@@ -143,15 +144,15 @@ fn check_packs(
 
 fn check_snapshots(vault: &Vault, index: &VaultIndex, report: &mut VaultCheckReport) -> Result<()> {
     let mut roots = Vec::new();
-    for (id, _) in vault.list_files(VaultFileKind::Snapshot)? {
+    for (id, _) in vault.files().list(VaultFileKind::Snapshot)? {
         report.snapshots += 1;
-        match vault.read_json::<crate::VaultSnapshot>(VaultFileKind::Snapshot, &id) {
+        match vault.files().read_json::<crate::VaultSnapshot>(VaultFileKind::Snapshot, &id) {
             Ok(snapshot) => roots.push(snapshot.tree),
             Err(error) if error.is_loss() => report.faults.push(error_chain_text(&error)),
             Err(error) => return Err(error),
         }
     }
-    walk_trees((vault, index), &roots, &mut |id, tree| {
+    walk_trees(IndexedVault::new(vault, index), &roots, &mut |id, tree| {
         match tree {
             Ok(tree) => {
                 let faults = tree.nodes.iter().filter_map(|node| find_node_fault(index, node));
@@ -184,7 +185,7 @@ fn find_node_fault(index: &VaultIndex, node: &SnapshotNode) -> Option<String> {
 /// Reads a pack completely; returns its faults.
 fn check_pack_content(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
     let fault = |text: &str| Ok(vec![format!("the pack `{}`: {text}", pack.id)]);
-    let bytes = match vault.backend().read(VaultFileKind::Pack, &pack.id) {
+    let bytes = match vault.files().backend().read(VaultFileKind::Pack, &pack.id) {
         Ok(bytes) => bytes,
         Err(error) if is_data_lost(&error) => return fault(&error.to_string()),
         Err(error) => return Err(Error::backend("read", VaultFileKind::Pack, &pack.id)(error)),
@@ -206,7 +207,7 @@ fn check_pack_content(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
     for blob in &header {
         let (begin, end) = (blob.offset as usize, blob.offset as usize + blob.length as usize);
         let sealed = bytes.get(begin..end).unwrap_or_default().to_vec();
-        if let Err(error) = vault.open_stored_blob(blob, sealed) {
+        if let Err(error) = vault.sealing().open_stored_blob(blob, sealed) {
             faults.push(format!("the pack `{}`: {error}", pack.id));
         }
     }
@@ -220,7 +221,7 @@ impl Vault {
         bytes: &[u8],
     ) -> Option<Vec<crate::vault::index::StoredBlob>> {
         let (_, header) = split_pack(bytes)?;
-        let header = self.open_sealed_bytes(header.to_vec())?;
+        let header = self.sealing().open_bytes(header.to_vec())?;
         parse_pack_header(&header)
     }
 }

@@ -24,12 +24,13 @@ use crate::source::folder_table::FolderTable;
 use crate::source::import::import_files;
 use crate::source::repository_layout::METADATA_FILE_NAME;
 use crate::vault::index::{PackBlobKind, StoredIndex, VaultIndex};
-use crate::vault::key::{VaultKeyFile, derive_key};
+use crate::vault::key_file::{VaultKeyFile, derive_key};
 use crate::vault::lock::StoredLock;
 use crate::vault::node::SnapshotTree;
 use crate::vault::pack_writer::parse_pack_header;
+use crate::vault::sealing::unpack_file;
 use crate::vault::snapshot::VaultSnapshot;
-use crate::vault::{VaultConfig, VaultUser, unpack_file};
+use crate::vault::{VaultConfig, VaultUser};
 
 /// Maximum decoded size of an input.
 const MAX_DECODED_BYTES: usize = 16 << 20;
@@ -107,10 +108,10 @@ fn decode_key(json: &[u8]) {
     let key =
         if work <= MAX_SCRYPT_ROUNDS { derive_key(b"password", &salt, parameters) } else { None };
     if let Some(plain) = key.and_then(|key| key.open(sealed)) {
-        let _parsed = crate::vault_key::VaultKey::parse(&plain);
+        let _parsed = crate::vault_encryption::VaultKey::parse(&plain);
     }
     // The decrypted form of the sealed bytes.
-    let _parsed = crate::vault_key::VaultKey::parse(json);
+    let _parsed = crate::vault_encryption::VaultKey::parse(json);
 }
 
 fn decode_snapshot(json: &[u8]) {
@@ -215,19 +216,19 @@ mod tests {
 
     /// Runs an entry point on all its seeds, on each seed truncated and with one byte changed, and on randomly mutated
     /// seeds: `TYMPAN_MUTATIONS` sets their number.
-    fn check(target: &str, door: fn(&[u8])) {
+    fn check(target: &str, entry_point: fn(&[u8])) {
         let count = std::env::var("TYMPAN_MUTATIONS").ok().and_then(|count| count.parse().ok());
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
         let mut seeds = Vec::new();
         for entry in fs::read_dir(&folder).unwrap() {
             let seed = fs::read(entry.unwrap().path()).unwrap();
-            door(&seed);
+            entry_point(&seed);
             let step = (seed.len() / 200).max(1);
             for at in (0..seed.len()).step_by(step) {
-                door(&seed[..at]);
+                entry_point(&seed[..at]);
                 let mut changed = seed.clone();
                 changed[at] ^= 1 << (at % 8);
-                door(&changed);
+                entry_point(&changed);
             }
             seeds.push(seed);
         }
@@ -260,7 +261,7 @@ mod tests {
                     }
                 }
             }
-            door(&input);
+            entry_point(&input);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::vault::lock::{StoredLock, VaultLock, VaultLockMode};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree};
 use crate::vault::pack_writer::{PackWriter, parse_pack_header};
 use crate::vault::snapshot::VaultSnapshot;
-use crate::vault::{KeyDerivationCost, Vault, VaultUser};
+use crate::vault::{IndexedVault, KeyDerivationCost, Vault, VaultUser};
 
 struct HostileVaultFixture {
     dir: tempfile::TempDir,
@@ -58,7 +58,13 @@ impl HostileVaultFixture {
         let index = VaultIndex::load(&self.vault).unwrap();
         let options =
             RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
-        restore_snapshot((&self.vault, &index), &node, to, (&options, &BackupProgress::default()))
+        restore_snapshot(
+            IndexedVault::new(&self.vault, &index),
+            &node,
+            to,
+            &options,
+            &BackupProgress::default(),
+        )
     }
 }
 
@@ -144,7 +150,7 @@ fn lies_about_lengths_are_errors() {
     );
     let stored: StoredIndex = serde_json::from_str(&file).unwrap();
     let bench = HostileVaultFixture::new();
-    bench.vault.write_json(VaultFileKind::Index, &stored).unwrap();
+    bench.vault.files().write_json(VaultFileKind::Index, &stored).unwrap();
     let index = VaultIndex::load(&bench.vault).unwrap();
     assert!(bench.vault.read_blob(&index, PackBlobKind::Data, &id).is_err());
 }
@@ -191,7 +197,7 @@ fn folders_deeper_than_any_path_are_refused() {
     }
     bench.write_blobs(&blobs);
     let index = VaultIndex::load(&bench.vault).unwrap();
-    let at = (&*bench.vault, &index);
+    let at = IndexedVault::new(&bench.vault, &index);
     let refused = |done: crate::error::Result<()>| {
         let error = done.unwrap_err().to_string();
         assert!(error.contains("deeper than"), "{error}");

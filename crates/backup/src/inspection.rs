@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
-use crate::vault::Vault;
 use crate::vault::index::VaultIndex;
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode};
 use crate::vault::snapshot::VaultSnapshot;
+use crate::vault::{IndexedVault, Vault};
 
 /// Finds the node at a path of a snapshot such as `/srv/site`; the snapshot's topmost folder for `/`.
 ///
@@ -42,7 +42,7 @@ pub fn find_path(
 /// # Errors
 /// An error of `visit`, or a folder that cannot be read.
 pub fn walk_tree(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     tree: &VaultObjectId,
     above: &Path,
     visit: &mut dyn FnMut(&Path, &SnapshotNode) -> Result<()>,
@@ -112,7 +112,7 @@ pub struct SnapshotDifference {
 /// # Errors
 /// A folder that cannot be read.
 pub fn diff_trees(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     (old, new): (&VaultObjectId, &VaultObjectId),
     above: &str,
     differences: &mut Vec<SnapshotDifference>,
@@ -158,14 +158,16 @@ fn diff_trees_at(
                 }
             }
             (None, Some(node)) => add_all_differences(
-                (vault, index),
-                (&path, node),
+                IndexedVault::new(vault, index),
+                &path,
+                node,
                 SnapshotChange::Added,
                 differences,
             )?,
             (Some(node), None) => add_all_differences(
-                (vault, index),
-                (&path, node),
+                IndexedVault::new(vault, index),
+                &path,
+                node,
                 SnapshotChange::Removed,
                 differences,
             )?,
@@ -182,8 +184,9 @@ fn has_same_metadata(left: &SnapshotNode, right: &SnapshotNode) -> bool {
 }
 
 fn add_all_differences(
-    at: (&Vault, &VaultIndex),
-    (path, node): (&str, &SnapshotNode),
+    at: IndexedVault<'_>,
+    path: &str,
+    node: &SnapshotNode,
     change: SnapshotChange,
     differences: &mut Vec<SnapshotDifference>,
 ) -> Result<()> {
@@ -202,7 +205,7 @@ fn add_all_differences(
 /// [`Error::InvalidRequest`] if the node is not a file, [`Error::Target`] if the stream fails, or an error of the
 /// vault.
 pub fn write_file_content(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     node: &SnapshotNode,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -210,12 +213,12 @@ pub fn write_file_content(
         let text = format!("`{}` is not a file; restore it instead", node.text_name());
         return Err(Error::InvalidRequest(text));
     }
-    crate::restore::stream_file((vault, index), node, out)
+    crate::restore::stream_file(IndexedVault::new(vault, index), node, out)
 }
 
 /// Reads all folders below the given ones, each once, and passes them to a callback.
 pub(crate) fn walk_trees(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     roots: &[VaultObjectId],
     visit: &mut dyn FnMut(&VaultObjectId, Result<SnapshotTree>) -> Result<()>,
 ) -> Result<()> {

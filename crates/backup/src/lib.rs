@@ -30,9 +30,10 @@ mod object_id;
 mod parameter_search;
 mod piece_splitter;
 mod prune;
-mod rate_limit;
+mod rate_pacer;
 mod removal;
 mod repair;
+mod request_log_throttle;
 mod restore;
 mod retag;
 mod retention;
@@ -41,14 +42,13 @@ mod rewritten_snapshot_tests;
 mod run_log;
 mod run_snapshots;
 mod save;
-mod save_throttle;
 mod selection;
 mod source;
 mod stats;
-mod throttle;
+mod throttle_controller;
 mod tuned_settings;
 mod vault;
-mod vault_key;
+mod vault_encryption;
 mod vault_password;
 mod verify;
 
@@ -69,10 +69,13 @@ pub use inspection::{
 };
 pub use mount::{MountAccess, UnmountOutcome, VaultMount, mount_vault};
 pub use object_id::VaultObjectId;
-pub use parameter_search::{SaveTrial, SaveTrialSeries, TunedSettingRange, search_best_setting};
+pub use parameter_search::{
+    SaveTrial, SaveTrialSeries, SettingSearch, TunedSettingRange, search_best_setting,
+};
 pub use prune::{PruneOptions, PruneReport, prune_snapshots};
-pub use rate_limit::RateLimit;
+pub use rate_pacer::RateLimit;
 pub use repair::{RepairReport, repair_vault};
+pub use request_log_throttle::{BaselineSource, ThrottleReport, ThrottledSave};
 pub use restore::{ExistingFilePolicy, RestoreOptions, RestoreReport, restore_snapshot};
 pub use retag::{TagChange, change_tags, copy_snapshot};
 pub use retention::{RetentionPolicy, RetentionReason, apply_retention};
@@ -82,7 +85,6 @@ pub use run_log::{
 };
 pub use run_snapshots::{find_repository_snapshot, find_restorable_parts};
 pub use save::{ParentSelection, SaveOptions, SaveSession, SaveSummary};
-pub use save_throttle::{BaselineSource, ThrottleReport, ThrottledSave};
 pub use selection::RestoreSelection;
 pub use source::base_store::{
     BaseStoreReference, OmittedCounts, SeparateBase, find_folder_base, find_snapshot_base,
@@ -91,7 +93,7 @@ pub use source::directory::{absolute_path, save_directories, source_path};
 pub use source::document_view::{
     DocumentChange, DocumentView, RenderedContent, RenderedFile, RootDocuments,
 };
-pub use source::estimate::{SaveEstimate, estimate_full_save};
+pub use source::estimate::{SaveEstimate, SourceSaveEstimate, estimate_full_save};
 pub use source::exclude::{ExcludeRules, FolderMark};
 pub use source::glob::expand_glob;
 pub use source::import::{
@@ -105,13 +107,15 @@ pub use source::source_list::{
 };
 pub use source::stream::save_stream;
 pub use stats::{VaultStats, compute_vault_stats};
-pub use throttle::{RunThrottle, ServedInterval, ThrottleController};
+pub use throttle_controller::{RunThrottle, ServedInterval, ThrottleController};
 pub use tuned_settings::TunedSaveSettings;
 pub use vault::index::VaultIndex;
 pub use vault::lock::{UnlockScope, VaultLock, VaultLockMode};
 pub use vault::node::{ExtendedAttribute, NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree};
 pub use vault::pack_writer::WriteTotals;
 pub use vault::snapshot::{ClientFilter, VaultSnapshot, is_internal_tag};
-pub use vault::{KeyDerivationCost, KeyMetadata, Vault, VaultOpening, VaultUser, WriterTuning};
+pub use vault::{
+    IndexedVault, KeyDerivationCost, KeyMetadata, Vault, VaultOpening, VaultUser, WriterTuning,
+};
 pub use vault_password::{VaultPassword, read_password_file};
 pub use verify::verify_snapshot;

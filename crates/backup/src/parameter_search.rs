@@ -11,6 +11,7 @@ const MIN_GAIN: f64 = 0.05;
 const EQUALITY_TOLERANCE: f64 = 0.03;
 /// A first run that is slower by more than this is not repeated.
 const HOPELESS_SLOWDOWN: f64 = 0.10;
+const BYTES_PER_MIB: u64 = 1 << 20;
 
 /// The measurements of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,14 +59,36 @@ pub struct TunedSettingRange {
     pub max: u64,
 }
 
-/// Searches for the best value of a setting; returns it, and all trials. `trial` performs a save with a value.
+/// The result of a search.
+#[derive(Clone, Debug)]
+pub struct SettingSearch {
+    /// The best value.
+    pub best: u64,
+    /// All trials, by value.
+    pub tried: BTreeMap<u64, SaveTrialSeries>,
+}
+
+impl SettingSearch {
+    /// Returns the cost and the gain of the best value compared with the smallest one tried, as text.
+    #[must_use]
+    pub fn tradeoff(&self) -> Option<String> {
+        let (least, small) = self.tried.first_key_value()?;
+        let chosen = self.tried.get(&self.best).filter(|_| *least != self.best)?;
+        let memory = (chosen.peak_memory_range().1 as f64 - small.peak_memory_range().1 as f64)
+            / BYTES_PER_MIB as f64;
+        let time = (chosen.mean_seconds() / small.mean_seconds() - 1.0) * 100.0;
+        Some(format!("compared with {least}: {memory:+.0} MiB of memory, {time:+.0} % time"))
+    }
+}
+
+/// Searches for the best value of a setting. `trial` performs a save with a value.
 ///
 /// # Errors
 /// If a trial fails.
 pub fn search_best_setting<E>(
     range: TunedSettingRange,
     trial: &mut dyn FnMut(u64) -> Result<SaveTrial, E>,
-) -> Result<(u64, BTreeMap<u64, SaveTrialSeries>), E> {
+) -> Result<SettingSearch, E> {
     let mut tried: BTreeMap<u64, SaveTrialSeries> = BTreeMap::new();
     for _ in 0..2 {
         tried.entry(range.start).or_default().0.push(trial(range.start)?);
@@ -91,7 +114,7 @@ pub fn search_best_setting<E>(
     let alike =
         |value: &u64| mean_seconds_of(&tried, *value) <= fastest * (1.0 + EQUALITY_TOLERANCE);
     let best = tried.keys().copied().find(|value| *value <= best && alike(value)).unwrap_or(best);
-    Ok((best, tried))
+    Ok(SettingSearch { best, tried })
 }
 
 fn mean_seconds_of(tried: &BTreeMap<u64, SaveTrialSeries>, value: u64) -> f64 {
@@ -127,8 +150,8 @@ mod tests {
         let mut trial = |value: u64| {
             Ok::<_, Infallible>(SaveTrial { seconds: time(value), peak_bytes: value << 20 })
         };
-        let Ok((best, tried)) = search_best_setting(range, &mut trial);
-        (best, tried.into_iter().map(|(value, runs)| (value, runs.0.len())).collect())
+        let Ok(search) = search_best_setting(range, &mut trial);
+        (search.best, search.tried.into_iter().map(|(value, runs)| (value, runs.0.len())).collect())
     }
 
     /// The table of the guide: 128 took 22 minutes, 512 took 2.2, and 2048 was not faster.

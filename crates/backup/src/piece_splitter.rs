@@ -9,7 +9,7 @@
 use std::io::{self, Read};
 
 use crate::error::Result;
-use crate::vault_key::fill_random;
+use crate::vault_encryption::fill_random;
 
 const RABIN_WINDOW_BYTES: usize = 64;
 /// Minimum length of a piece, except the last of a file.

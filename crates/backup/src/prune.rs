@@ -27,12 +27,12 @@ use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result};
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
-use crate::vault::Vault;
 use crate::vault::index::{
     MarkedPack, PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex,
 };
 use crate::vault::lock::VaultLock;
 use crate::vault::pack_writer::{PackWriter, WrittenIndexFiles};
+use crate::vault::{IndexedVault, Vault};
 
 /// Packs are rewritten when the unused bytes exceed the needed bytes divided by this.
 const MAX_UNUSED_DIVISOR: u64 = 20;
@@ -100,7 +100,7 @@ pub fn prune_snapshots(
     progress: &BackupProgress,
 ) -> Result<PruneReport> {
     // No other process writes now. What cannot be removed is left to the next prune.
-    if let Err(error) = vault.backend().remove_leftovers(options.trusted_now.into()) {
+    if let Err(error) = vault.files().backend().remove_leftovers(options.trusted_now.into()) {
         warn!(%error, "cannot remove leftovers of an earlier run from the vault");
     }
     let (mut index, marked) = VaultIndex::load_with_marks(vault).map_err(as_damaged_vault)?;
@@ -109,14 +109,14 @@ pub fn prune_snapshots(
     }
     let mut needed = find_needed_blobs(vault, &index, &options.snapshots_to_remove)?;
     let there: HashMap<VaultObjectId, u64> =
-        vault.list_files(VaultFileKind::Pack)?.into_iter().collect();
-    let mut judged = compute_pack_usage(vault, &index, &mut needed)?;
+        vault.files().list(VaultFileKind::Pack)?.into_iter().collect();
+    let mut pack_usages = compute_pack_usage(vault, &index, &mut needed)?;
     let (recovered, marked) = recover_marked_packs(marked, &mut needed);
     let mut pruned = PruneReport { recovered_packs: recovered.len(), ..PruneReport::default() };
-    judged.extend(recovered);
+    pack_usages.extend(recovered);
     let is_lost =
         |usage: &&PackUsage| !usage.needed_blobs.is_empty() && !there.contains_key(&usage.pack.id);
-    if let Some(lost) = judged.iter().find(is_lost) {
+    if let Some(lost) = pack_usages.iter().find(is_lost) {
         let fault = format!("the pack `{}` is needed, but missing", lost.pack.id);
         return Err(Error::DamagedVault { fault });
     }
@@ -125,12 +125,14 @@ pub fn prune_snapshots(
         vault.remove_snapshot(id)?;
     }
     let mut unlisted: HashSet<VaultObjectId> = there.keys().copied().collect();
-    for id in judged.iter().map(|usage| &usage.pack.id).chain(marked.iter().map(|pack| &pack.id)) {
+    for id in
+        pack_usages.iter().map(|usage| &usage.pack.id).chain(marked.iter().map(|pack| &pack.id))
+    {
         unlisted.remove(id);
     }
 
     let (unused_packs, used_packs): (Vec<PackUsage>, Vec<PackUsage>) =
-        judged.into_iter().partition(|usage| usage.needed_blobs.is_empty());
+        pack_usages.into_iter().partition(|usage| usage.needed_blobs.is_empty());
     let (whole, partly): (Vec<PackUsage>, Vec<PackUsage>) =
         used_packs.into_iter().partition(|usage| usage.unused_bytes == 0);
     let (rewritten, left) = choose_packs_to_rewrite(&whole, partly);
@@ -186,7 +188,7 @@ fn find_needed_blobs(
     index: &VaultIndex,
     forget: &[VaultObjectId],
 ) -> Result<HashSet<(PackBlobKind, VaultObjectId)>> {
-    let mut listed = vault.list_files(VaultFileKind::Snapshot)?;
+    let mut listed = vault.files().list(VaultFileKind::Snapshot)?;
     listed.retain(|(id, _)| !forget.contains(id));
     let snapshots = vault.read_listed_snapshots(&listed).map_err(as_damaged_vault)?;
     // No other process removes snapshots now. If a listed snapshot cannot be found, the backend fails, and what the
@@ -198,7 +200,7 @@ fn find_needed_blobs(
     }
     let roots: Vec<VaultObjectId> = snapshots.iter().map(|snapshot| snapshot.tree).collect();
     let mut needed = HashSet::new();
-    walk_trees((vault, index), &roots, &mut |id, tree| {
+    walk_trees(IndexedVault::new(vault, index), &roots, &mut |id, tree| {
         needed.insert((PackBlobKind::Tree, *id));
         for node in tree.map_err(as_damaged_vault)?.nodes {
             needed.extend(node.content.into_iter().flatten().map(|id| (PackBlobKind::Data, id)));
@@ -220,16 +222,16 @@ fn compute_pack_usage(
     index: &VaultIndex,
     needed: &mut HashSet<(PackBlobKind, VaultObjectId)>,
 ) -> Result<Vec<PackUsage>> {
-    let mut judged = Vec::new();
+    let mut pack_usages = Vec::new();
     let mut seen = HashSet::new();
     for file in index.files() {
-        for pack in vault.read_json::<StoredIndex>(VaultFileKind::Index, file)?.packs {
+        for pack in vault.files().read_json::<StoredIndex>(VaultFileKind::Index, file)?.packs {
             if seen.insert(pack.id) {
-                judged.push(pack_usage(pack, needed));
+                pack_usages.push(pack_usage(pack, needed));
             }
         }
     }
-    Ok(judged)
+    Ok(pack_usages)
 }
 
 fn pack_usage(pack: StoredPack, needed: &mut HashSet<(PackBlobKind, VaultObjectId)>) -> PackUsage {
@@ -248,11 +250,11 @@ fn recover_marked_packs(
     let mut left = Vec::new();
     for pack in marked {
         let stored = StoredPack { id: pack.id, blobs: pack.blobs.clone() };
-        let judged = pack_usage(stored, needed);
-        if judged.needed_blobs.is_empty() {
+        let usage = pack_usage(stored, needed);
+        if usage.needed_blobs.is_empty() {
             left.push(pack);
         } else {
-            recovered.push(judged);
+            recovered.push(usage);
         }
     }
     (recovered, left)
@@ -318,17 +320,17 @@ fn rewrite_packs(
     for usage in packs {
         progress.check_running()?;
         let id = &usage.pack.id;
-        let bytes = vault.backend().read(VaultFileKind::Pack, id).map_err(Error::backend(
-            "read",
-            VaultFileKind::Pack,
-            id,
-        ))?;
+        let bytes = vault
+            .files()
+            .backend()
+            .read(VaultFileKind::Pack, id)
+            .map_err(Error::backend("read", VaultFileKind::Pack, id))?;
         for blob in &usage.needed_blobs {
             let (begin, end) = (blob.offset as usize, blob.offset as usize + blob.length as usize);
             let sealed = bytes.get(begin..end).unwrap_or_default();
             // A damaged blob must not be copied into a pack whose hash is correct.
-            vault.open_stored_blob(blob, sealed.to_vec())?;
-            writer.append_sealed((blob.kind, blob.id), sealed, blob.uncompressed_length)?;
+            vault.sealing().open_stored_blob(blob, sealed.to_vec())?;
+            writer.append_sealed(blob.kind, blob.id, sealed, blob.uncompressed_length)?;
         }
         progress.add_done(1, bytes.len() as u64);
     }
@@ -350,16 +352,18 @@ pub(crate) fn replace_index<'a>(
         blobs += pack.blobs.len();
         file.packs.push(pack);
         if blobs >= MAX_INDEX_BLOBS {
-            new_files.insert(vault.write_json(VaultFileKind::Index, &std::mem::take(&mut file))?);
+            new_files.insert(
+                vault.files().write_json(VaultFileKind::Index, &std::mem::take(&mut file))?,
+            );
             blobs = 0;
         }
     }
     if !file.packs.is_empty() || !file.packs_to_delete.is_empty() {
-        new_files.insert(vault.write_json(VaultFileKind::Index, &file)?);
+        new_files.insert(vault.files().write_json(VaultFileKind::Index, &file)?);
     }
     lock.check_held()?;
     for id in old.filter(|id| !new_files.contains(id)) {
-        vault.remove_file(VaultFileKind::Index, id)?;
+        vault.files().remove(VaultFileKind::Index, id)?;
     }
     Ok(())
 }
@@ -374,7 +378,7 @@ fn remove_packs(
         lock.check_held()?;
         for id in batch {
             progress.check_running()?;
-            vault.remove_file(VaultFileKind::Pack, id)?;
+            vault.files().remove(VaultFileKind::Pack, id)?;
             pruned.removed_packs += 1;
             pruned.freed_bytes += there.get(id).copied().unwrap_or(0);
         }

@@ -20,7 +20,8 @@ use rustix::io::Errno;
 pub(crate) fn remove_recursively(
     folder: BorrowedFd<'_>,
     name: &[u8],
-    (path, is_selected): (&Path, &dyn Fn(&Path) -> bool),
+    path: &Path,
+    is_selected: &dyn Fn(&Path) -> bool,
 ) -> io::Result<u64> {
     if !is_selected(path) {
         return Ok(0);
@@ -35,7 +36,7 @@ pub(crate) fn remove_recursively(
     let mut removed = 0;
     for below in list_names(opened.as_fd())? {
         let path = path.join(OsStr::from_bytes(&below));
-        removed += remove_recursively(opened.as_fd(), &below, (&path, is_selected))?;
+        removed += remove_recursively(opened.as_fd(), &below, &path, is_selected)?;
     }
     match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
         Ok(()) => Ok(removed + 1),

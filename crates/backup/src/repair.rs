@@ -80,11 +80,11 @@ pub fn repair_vault(
     progress: &BackupProgress,
 ) -> Result<RepairReport> {
     let mut repaired = RepairReport::default();
-    repair_index(vault, lock, (depth, now), (&mut repaired, progress))?;
+    repair_index(vault, lock, depth, now, &mut repaired, progress)?;
     let index = Arc::new(VaultIndex::load(vault)?);
     let mut snapshots = Vec::new();
-    for (id, _) in vault.list_files(VaultFileKind::Snapshot)? {
-        match vault.read_json::<VaultSnapshot>(VaultFileKind::Snapshot, &id) {
+    for (id, _) in vault.files().list(VaultFileKind::Snapshot)? {
+        match vault.files().read_json::<VaultSnapshot>(VaultFileKind::Snapshot, &id) {
             Ok(snapshot) => snapshots.push(VaultSnapshot { id, ..snapshot }),
             Err(error @ Error::Damaged { .. }) => {
                 repaired.losses.push(format!("{}; forget it", error_chain_text(&error)));
@@ -118,7 +118,7 @@ pub fn repair_vault(
     writer.finish(lock)?;
     for (old, snapshot) in mended {
         lock.check_held()?;
-        let new = vault.write_json(VaultFileKind::Snapshot, &snapshot)?;
+        let new = vault.files().write_json(VaultFileKind::Snapshot, &snapshot)?;
         vault.remove_snapshot(&old)?;
         repaired.repaired_snapshots.push((old, new));
     }
@@ -139,12 +139,14 @@ fn repaired_snapshot(snapshot: VaultSnapshot, tree: VaultObjectId) -> VaultSnaps
 fn repair_index(
     vault: &Arc<Vault>,
     lock: &VaultLock,
-    (depth, now): (CheckDepth, Timestamp),
-    (repaired, progress): (&mut RepairReport, &BackupProgress),
+    depth: CheckDepth,
+    now: Timestamp,
+    repaired: &mut RepairReport,
+    progress: &BackupProgress,
 ) -> Result<()> {
     let (listed_packs, files) = read_usable_index(vault, repaired)?;
     let there: HashMap<VaultObjectId, u64> =
-        vault.list_files(VaultFileKind::Pack)?.into_iter().collect();
+        vault.files().list(VaultFileKind::Pack)?.into_iter().collect();
     for id in listed_packs.keys().filter(|id| !there.contains_key(*id)) {
         repaired.missing_packs += 1;
         repaired.losses.push(format!("the pack `{id}` is missing"));
@@ -178,7 +180,7 @@ fn repair_index(
                     repaired.losses.push(format!("the pack `{id}` is damaged"));
                     for (blob, sealed) in blobs {
                         let raw = blob.uncompressed_length;
-                        writer.append_sealed((blob.kind, blob.id), &sealed, raw)?;
+                        writer.append_sealed(blob.kind, blob.id, &sealed, raw)?;
                     }
                 }
                 SalvagedPack::Missing => {}
@@ -205,9 +207,9 @@ fn read_usable_index(
 ) -> Result<(HashMap<VaultObjectId, StoredPack>, Vec<VaultObjectId>)> {
     let (mut listed_packs, mut files) = (HashMap::new(), Vec::new());
     let mut marked = Vec::new();
-    for (id, _) in vault.list_files(VaultFileKind::Index)? {
+    for (id, _) in vault.files().list(VaultFileKind::Index)? {
         files.push(id);
-        match vault.read_json::<StoredIndex>(VaultFileKind::Index, &id) {
+        match vault.files().read_json::<StoredIndex>(VaultFileKind::Index, &id) {
             Ok(file) => {
                 listed_packs.extend(file.packs.into_iter().map(|pack| (pack.id, pack)));
                 marked.extend(file.packs_to_delete);
@@ -230,7 +232,7 @@ fn salvage_pack(
     id: &VaultObjectId,
     listed_pack: Option<&StoredPack>,
 ) -> Result<SalvagedPack> {
-    let bytes = match vault.backend().read(VaultFileKind::Pack, id) {
+    let bytes = match vault.files().backend().read(VaultFileKind::Pack, id) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(SalvagedPack::Missing),
         Err(error) => return Err(Error::backend("read", VaultFileKind::Pack, id)(error)),
@@ -245,7 +247,7 @@ fn salvage_pack(
             let whole = |blob: StoredBlob| {
                 let begin = blob.offset as usize;
                 let sealed = bytes.get(begin..begin.checked_add(blob.length as usize)?)?.to_vec();
-                vault.open_stored_blob(&blob, sealed.clone()).ok()?;
+                vault.sealing().open_stored_blob(&blob, sealed.clone()).ok()?;
                 Some((blob, sealed))
             };
             Ok(SalvagedPack::Partial(
@@ -327,15 +329,19 @@ impl TreeRepairer<'_> {
         let Some(location) = self.index.find(PackBlobKind::Tree, id) else { return Ok(None) };
         let pack = self.index.pack_id(location);
         let (start, length) = (u64::from(location.offset), location.length as usize);
-        let sealed =
-            match self.vault.backend().read_range(VaultFileKind::Pack, &pack, start, length) {
-                Ok(sealed) => sealed,
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
-                Err(error) => {
-                    return Err(Error::backend("read", VaultFileKind::Pack, &pack)(error));
-                }
-            };
-        let plain = self.vault.open_blob((PackBlobKind::Tree, id), location, sealed);
+        let sealed = match self.vault.files().backend().read_range(
+            VaultFileKind::Pack,
+            &pack,
+            start,
+            length,
+        ) {
+            Ok(sealed) => sealed,
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => {
+                return Err(Error::backend("read", VaultFileKind::Pack, &pack)(error));
+            }
+        };
+        let plain = self.vault.sealing().open_blob(PackBlobKind::Tree, id, location, sealed);
         Ok(plain.ok().and_then(|plain| SnapshotTree::parse(&plain).ok()))
     }
 }

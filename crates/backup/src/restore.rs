@@ -20,7 +20,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -40,11 +39,11 @@ use crate::object_id::VaultObjectId;
 use crate::removal::{list_names, remove_recursively};
 use crate::selection::{AppliedSelection, RestoreSelection};
 use crate::source::file_metadata::read_file_attributes;
-use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::{
     ExtendedAttribute, SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode,
 };
+use crate::vault::{IndexedVault, Vault};
 
 /// The policy for existing files in the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,10 +113,11 @@ const MIN_HOLE_BYTES: usize = 4096;
 /// [`Error::InvalidRequest`] for a target that is not empty, or an error that aborts the whole restore: other faults
 /// are in [`RestoreReport::faults`].
 pub fn restore_snapshot(
-    (vault, index): (&Arc<Vault>, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     node: &SnapshotNode,
     target: &Path,
-    (options, progress): (&RestoreOptions, &BackupProgress),
+    options: &RestoreOptions,
+    progress: &BackupProgress,
 ) -> Result<RestoreReport> {
     let failed = |source| Error::Target { path: target.to_owned(), source };
     fs::create_dir_all(target).map_err(failed)?;
@@ -132,7 +132,7 @@ pub fn restore_snapshot(
     let folder =
         rustix::fs::open(target, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
     let path = Path::new("/").join(&options.path);
-    let from = (&**vault, index);
+    let from = IndexedVault::new(vault, index);
     let restorer = SnapshotRestorer {
         vault,
         index,
@@ -154,10 +154,11 @@ pub fn restore_snapshot(
     if !is_empty {
         restorer.remove_abandoned_files(folder.as_fd(), target);
     }
-    let threads = if vault.backend().is_remote() { vault.backend().connections() } else { 0 };
+    let threads =
+        if vault.files().backend().is_remote() { vault.files().backend().connections() } else { 0 };
     deep_stack::run_on_deep_stacks(threads, || match node.subtree {
         Some(tree) => {
-            restorer.restore_entries(folder.as_fd(), (target, 0), &tree)?;
+            restorer.restore_entries(folder.as_fd(), target, 0, &tree)?;
             // The target folder's metadata belongs to its owner; the metadata of a snapshot's own topmost folder is in
             // its node.
             if !node.name.is_empty()
@@ -201,7 +202,7 @@ struct FirstHardLink {
 }
 
 struct SnapshotRestorer<'a> {
-    vault: &'a Arc<Vault>,
+    vault: &'a Vault,
     index: &'a VaultIndex,
     progress: &'a BackupProgress,
     existing: ExistingFilePolicy,
@@ -227,7 +228,8 @@ impl SnapshotRestorer<'_> {
     fn restore_entries(
         &self,
         folder: BorrowedFd<'_>,
-        (path, depth): (&Path, usize),
+        path: &Path,
+        depth: usize,
         tree: &VaultObjectId,
     ) -> Result<()> {
         let read = deep_stack::check_folder_depth(depth, tree)
@@ -288,7 +290,7 @@ impl SnapshotRestorer<'_> {
                 continue;
             }
             let path = path.join(OsStr::from_bytes(&name));
-            match remove_recursively(folder, &name, (&path, &is_selected)) {
+            match remove_recursively(folder, &name, &path, &is_selected) {
                 Ok(removed) => {
                     self.removed_items.fetch_add(removed, Ordering::Relaxed);
                 }
@@ -305,7 +307,7 @@ impl SnapshotRestorer<'_> {
 
     /// Returns the number of entries of a folder that are processed together: all, if nothing is read ahead.
     fn batch_length(&self, nodes: &[&SnapshotNode]) -> usize {
-        if !self.vault.backend().is_remote() {
+        if !self.vault.files().backend().is_remote() {
             return nodes.len();
         }
         let mut bytes = 0;
@@ -318,7 +320,7 @@ impl SnapshotRestorer<'_> {
 
     /// Reads the pieces of small files ahead, if each call costs a round trip; returns their ids.
     fn read_ahead(&self, folder: BorrowedFd<'_>, nodes: &[&SnapshotNode]) -> Vec<VaultObjectId> {
-        if !self.vault.backend().is_remote() {
+        if !self.vault.files().backend().is_remote() {
             return Vec::new();
         }
         let lacking = nodes
@@ -341,7 +343,7 @@ impl SnapshotRestorer<'_> {
         self.progress.check_running()?;
         let path = above.join(OsStr::from_bytes(&node.name));
         let done = match node.kind {
-            SnapshotNodeKind::Dir => self.restore_folder(folder, (&path, depth + 1), node),
+            SnapshotNodeKind::Dir => self.restore_folder(folder, &path, depth + 1, node),
             SnapshotNodeKind::File => self.restore_file(folder, &path, node),
             _ => self.restore_special(folder, node).map_err(RestoreFailure::Io),
         };
@@ -362,7 +364,8 @@ impl SnapshotRestorer<'_> {
     fn restore_folder(
         &self,
         above: BorrowedFd<'_>,
-        (path, depth): (&Path, usize),
+        path: &Path,
+        depth: usize,
         node: &SnapshotNode,
     ) -> Result<(), RestoreFailure> {
         let name = node.name.as_slice();
@@ -385,7 +388,7 @@ impl SnapshotRestorer<'_> {
             self.remove_abandoned_files(folder.as_fd(), path);
         }
         if let Some(tree) = &node.subtree {
-            self.restore_entries(folder.as_fd(), (path, depth), tree)?;
+            self.restore_entries(folder.as_fd(), path, depth, tree)?;
         }
         // Applied last, because creating entries in a folder changes its times, and its mode may forbid it.
         self.apply_metadata(folder.as_fd(), node)?;
@@ -826,7 +829,7 @@ fn is_permission_error(error: &io::Error) -> bool {
 
 /// Writes the content of a vault file to a stream.
 pub(crate) fn stream_file(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     node: &SnapshotNode,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -844,9 +847,11 @@ mod tests {
 
     use jiff::Timestamp;
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::backend::LocalBackend;
-    use crate::vault::{KeyDerivationCost, VaultUser};
+    use crate::vault::{IndexedVault, KeyDerivationCost, VaultUser};
 
     /// The owner of the target replaces a folder by a link while root restores: no hard link is created to the file
     /// behind it.
@@ -864,7 +869,8 @@ mod tests {
             fs::write(folder.join("file"), "bytes").unwrap();
         }
         let top = File::open(&target).unwrap();
-        let restorer = restorer((&vault, &index), &progress, (top.as_fd(), &target));
+        let restorer =
+            restorer(IndexedVault::new(&vault, &index), &progress, (top.as_fd(), &target));
         let link = |folder: &str, of: &Path| {
             let facts = fs::metadata(of).unwrap();
             let file = (facts.dev(), facts.ino());
@@ -888,7 +894,7 @@ mod tests {
     }
 
     fn restorer<'a>(
-        (vault, index): (&'a Arc<Vault>, &'a VaultIndex),
+        IndexedVault { vault, index }: IndexedVault<'a>,
         progress: &'a BackupProgress,
         top: (BorrowedFd<'a>, &'a Path),
     ) -> SnapshotRestorer<'a> {
@@ -899,7 +905,7 @@ mod tests {
             existing: ExistingFilePolicy::Replace,
             selection: AppliedSelection::apply(
                 &RestoreSelection::Everything,
-                (&**vault, index),
+                IndexedVault::new(vault, index),
                 (&SnapshotNode::new("", SnapshotNodeKind::Dir, 0), Path::new("/")),
             ),
             path: Path::new("/"),
@@ -923,7 +929,8 @@ mod tests {
         let vault = vault_in(dir.path());
         let (index, progress) = (VaultIndex::default(), BackupProgress::default());
         let top = File::open(dir.path()).unwrap();
-        let mut restorer = restorer((&vault, &index), &progress, (top.as_fd(), dir.path()));
+        let mut restorer =
+            restorer(IndexedVault::new(&vault, &index), &progress, (top.as_fd(), dir.path()));
         let special = go_mode::SETUID | go_mode::SETGID | go_mode::STICKY;
         let mut check = |is_root: bool, kind: SnapshotNodeKind, expected: u32| {
             restorer.is_root = is_root;
@@ -958,7 +965,8 @@ mod tests {
         node.mtime.nanos = u32::try_from(facts.mtime_nsec()).unwrap();
         node.content = Some(vec![VaultObjectId::of(b"bytes")]);
         let top = File::open(&target).unwrap();
-        let restorer = restorer((&vault, &index), &progress, (top.as_fd(), &target));
+        let restorer =
+            restorer(IndexedVault::new(&vault, &index), &progress, (top.as_fd(), &target));
         // No index lists the piece of this file.
         assert!(!restorer.is_up_to_date(top.as_fd(), &node).unwrap());
         progress.request_stop();

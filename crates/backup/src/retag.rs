@@ -12,11 +12,11 @@ use crate::error::Result;
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
 use crate::save::SaveSession;
-use crate::vault::Vault;
-use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::index::PackBlobKind;
 use crate::vault::lock::VaultLock;
 use crate::vault::pack_writer::{PackWriter, WriteTotals};
 use crate::vault::snapshot::{INCOMPLETE_TAG, VaultSnapshot, is_internal_tag};
+use crate::vault::{IndexedVault, Vault};
 
 /// A change of tags. Internal tags always stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub fn change_tags(
         tags: (!tags.is_empty()).then_some(tags),
         ..snapshot.clone()
     };
-    let id = vault.write_json(VaultFileKind::Snapshot, &changed)?;
+    let id = vault.files().write_json(VaultFileKind::Snapshot, &changed)?;
     lock.check_held()?;
     vault.remove_snapshot(&snapshot.id)?;
     Ok(Some(id))
@@ -84,7 +84,7 @@ pub fn change_tags(
 /// # Errors
 /// Data that cannot be read from the one vault or written to the other. Nothing refers to the data written until then.
 pub fn copy_snapshot(
-    (from, from_index): (&Vault, &VaultIndex),
+    IndexedVault { vault: from, index: from_index }: IndexedVault<'_>,
     snapshot: &VaultSnapshot,
     session: &SaveSession<'_>,
 ) -> Result<Option<(VaultObjectId, WriteTotals)>> {
@@ -112,7 +112,7 @@ pub fn copy_snapshot(
         }
         Ok(())
     };
-    walk_trees((from, from_index), &[snapshot.tree], &mut |id, tree| {
+    walk_trees(IndexedVault::new(from, from_index), &[snapshot.tree], &mut |id, tree| {
         let pieces: Vec<VaultObjectId> =
             tree?.nodes.into_iter().flat_map(|node| node.content.unwrap_or_default()).collect();
         pieces.par_iter().try_for_each(|id| copy(PackBlobKind::Data, id))?;
@@ -122,7 +122,7 @@ pub fn copy_snapshot(
     session.lock.check_held()?;
     // The parent is not in the target vault.
     let copied = VaultSnapshot { original: Some(original), parent: None, ..snapshot.clone() };
-    let id = session.vault.write_json(VaultFileKind::Snapshot, &copied)?;
+    let id = session.vault.files().write_json(VaultFileKind::Snapshot, &copied)?;
     Ok(Some((id, written)))
 }
 

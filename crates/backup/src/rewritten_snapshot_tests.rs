@@ -24,7 +24,7 @@ use crate::vault::lock::{VaultLock, VaultLockMode};
 use crate::vault::node::SnapshotTree;
 use crate::vault::pack_writer::PackWriter;
 use crate::vault::snapshot::{ClientFilter, VaultSnapshot};
-use crate::vault::{KeyDerivationCost, Vault, VaultUser};
+use crate::vault::{IndexedVault, KeyDerivationCost, Vault, VaultUser};
 
 const PAGE_COUNT: u32 = 600;
 
@@ -107,7 +107,7 @@ impl RewrittenSnapshotFixture {
             .unwrap();
         let blobs = ReadOnlyBlobFolder::new(&home.join("blobs"));
         let (lock, index, progress) = (self.lock(), self.index(), BackupProgress::default());
-        let session = SaveSession::new((&self.vault, &index), &lock, &progress);
+        let session = SaveSession::new(&self.vault, &index, &lock, &progress);
         let source = BackupRepositorySource {
             base: &base,
             blobs: &blobs,
@@ -125,7 +125,7 @@ impl RewrittenSnapshotFixture {
 
     /// Replaces a snapshot by another one.
     fn replace_snapshot(&self, old: &VaultSnapshot, new: &VaultSnapshot) -> VaultObjectId {
-        let id = self.vault.write_json(VaultFileKind::Snapshot, new).unwrap();
+        let id = self.vault.files().write_json(VaultFileKind::Snapshot, new).unwrap();
         self.vault.remove_snapshot(&old.id).unwrap();
         id
     }
@@ -135,11 +135,12 @@ impl RewrittenSnapshotFixture {
     fn without_second_pieces(
         &self,
         tree: &VaultObjectId,
-        (index, writer): (&VaultIndex, &PackWriter),
+        index: &VaultIndex,
+        writer: &PackWriter,
     ) -> VaultObjectId {
         let mut nodes = Vec::new();
         for mut node in self.vault.read_tree(index, tree).unwrap().nodes {
-            let below = node.subtree.map(|tree| self.without_second_pieces(&tree, (index, writer)));
+            let below = node.subtree.map(|tree| self.without_second_pieces(&tree, index, writer));
             node.subtree = below;
             if let Some(content) = node.content.as_mut().filter(|content| content.len() > 1) {
                 content.remove(1);
@@ -157,7 +158,7 @@ impl RewrittenSnapshotFixture {
     fn repair_as_restic(&self, saved: &VaultSnapshot) {
         let (lock, index) = (self.lock(), self.index());
         let writer = PackWriter::new(&self.vault, &index, &lock);
-        let tree = self.without_second_pieces(&saved.tree, (&index, &writer));
+        let tree = self.without_second_pieces(&saved.tree, &index, &writer);
         writer.finish(&lock).unwrap();
         assert_ne!(tree, saved.tree);
         self.write_derived_snapshot(saved, &VaultSnapshot { tree, ..saved.clone() });
@@ -166,7 +167,7 @@ impl RewrittenSnapshotFixture {
     /// Writes a snapshot derived from another one, which stays.
     fn write_derived_snapshot(&self, old: &VaultSnapshot, new: &VaultSnapshot) {
         let new = VaultSnapshot { original: Some(old.id), ..new.clone() };
-        self.vault.write_json(VaultFileKind::Snapshot, &new).unwrap();
+        self.vault.files().write_json(VaultFileKind::Snapshot, &new).unwrap();
     }
 
     /// Like [`RewrittenSnapshotFixture::repair_as_restic`] with `--forget`: the old snapshot is removed.
@@ -181,7 +182,9 @@ impl RewrittenSnapshotFixture {
         let blobs = LocalBlobStore::open(&home.join("blobs"), store.clone()).unwrap();
         let options = (ImportOptions::default(), &BackupProgress::default());
         let (index, target) = (self.index(), (&*store as &dyn ChunkStore, &blobs as _));
-        import_snapshot((&self.vault, &index), &saved.snapshot, target, options).unwrap().root
+        import_snapshot(IndexedVault::new(&self.vault, &index), &saved.snapshot, target, options)
+            .unwrap()
+            .root
     }
 
     fn root(&self) -> ChunkId {

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::inspection::find_path;
-use crate::vault::Vault;
-use crate::vault::index::VaultIndex;
+use crate::vault::IndexedVault;
 use crate::vault::node::SnapshotNode;
 use crate::vault::snapshot::VaultSnapshot;
 
@@ -41,7 +40,7 @@ pub fn find_repository_snapshot(together: &[VaultSnapshot]) -> Result<&VaultSnap
 /// # Errors
 /// [`Error::PathMissing`] if no snapshot has the path; otherwise if the vault cannot be read.
 pub fn find_restorable_parts(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     together: &[VaultSnapshot],
     path: &str,
 ) -> Result<Vec<(SnapshotNode, PathBuf)>> {

@@ -115,7 +115,8 @@ impl<'a> SaveSession<'a> {
     /// Creates a session. The index must have been loaded after the lock was taken.
     #[must_use]
     pub const fn new(
-        (vault, index): (&'a Arc<Vault>, &'a Arc<VaultIndex>),
+        vault: &'a Arc<Vault>,
+        index: &'a Arc<VaultIndex>,
         lock: &'a VaultLock,
         progress: &'a BackupProgress,
     ) -> Self {
@@ -160,9 +161,9 @@ impl<'a> SaveSession<'a> {
         parent: Option<VaultSnapshot>,
     ) -> Result<(VaultSnapshot, WriteTotals, Vec<VaultObjectId>)> {
         self.progress.check_running()?;
-        let SaveOptions { user, started_at: now, excludes, tags, .. } = options;
+        let SaveOptions { user, started_at, excludes, tags, .. } = options;
         let mut snapshot = VaultSnapshot {
-            time: now.to_string(),
+            time: started_at.to_string(),
             parent: parent.map(|parent| parent.id),
             original: None,
             tree,
@@ -176,11 +177,11 @@ impl<'a> SaveSession<'a> {
             program_version: concat!("tympan ", env!("CARGO_PKG_VERSION")).to_owned(),
             id: VaultObjectId::default(),
         };
-        let sealed = self.vault.seal_json(VaultFileKind::Snapshot, &snapshot)?;
+        let sealed = self.vault.sealing().seal_json(VaultFileKind::Snapshot, &snapshot)?;
         let also = Some((VaultFileKind::Snapshot, sealed));
         let (written, listed, staged) = writer.finish_with(self.lock, also)?;
         if let Some(staged) = staged {
-            self.vault.reveal_file(&staged)?;
+            self.vault.files().reveal(&staged)?;
             snapshot.id = staged.id();
         }
         Ok((snapshot, written, listed.files))

@@ -6,8 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::source::exclude::ExcludeRules;
-use crate::vault::Vault;
-use crate::vault::index::VaultIndex;
+use crate::vault::IndexedVault;
 use crate::vault::node::SnapshotNode;
 
 /// The part of a snapshot to restore. Patterns apply to paths in the snapshot.
@@ -35,7 +34,7 @@ impl<'a> AppliedSelection<'a> {
     /// reports it.
     pub(crate) fn apply(
         selection: &'a RestoreSelection,
-        (vault, index): (&Vault, &VaultIndex),
+        IndexedVault { vault, index }: IndexedVault<'_>,
         (node, path): (&SnapshotNode, &Path),
     ) -> Self {
         let mut above = HashSet::new();

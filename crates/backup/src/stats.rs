@@ -8,8 +8,8 @@ use crate::backend::VaultFileKind;
 use crate::deep_stack;
 use crate::error::Result;
 use crate::object_id::VaultObjectId;
-use crate::vault::Vault;
-use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::IndexedVault;
+use crate::vault::index::PackBlobKind;
 use crate::vault::snapshot::VaultSnapshot;
 
 /// The statistics of a vault.
@@ -51,10 +51,10 @@ type FolderTotals = (u64, u64);
 /// # Errors
 /// A folder that cannot be read, or a backend that cannot be listed.
 pub fn compute_vault_stats(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     snapshots: &[VaultSnapshot],
 ) -> Result<VaultStats> {
-    let packs = vault.list_files(VaultFileKind::Pack)?;
+    let packs = vault.files().list(VaultFileKind::Pack)?;
     let mut stats = VaultStats {
         packs: packs.len() as u64,
         pack_bytes: packs.iter().map(|(_, length)| length).sum(),
@@ -69,7 +69,7 @@ pub fn compute_vault_stats(
     let mut totals_by_folder = HashMap::new();
     for snapshot in snapshots {
         let (items, bytes) = deep_stack::run_on_deep_stack(|| {
-            count_folder((vault, index), &snapshot.tree, 0, &mut totals_by_folder)
+            count_folder(IndexedVault::new(vault, index), &snapshot.tree, 0, &mut totals_by_folder)
         })?;
         stats.snapshots += 1;
         stats.items += items;
@@ -79,7 +79,7 @@ pub fn compute_vault_stats(
 }
 
 fn count_folder(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     tree: &VaultObjectId,
     depth: usize,
     totals_by_folder: &mut HashMap<VaultObjectId, FolderTotals>,
@@ -93,7 +93,8 @@ fn count_folder(
         items += 1;
         bytes += node.size;
         if let Some(inner) = &node.subtree {
-            let (more, size) = count_folder((vault, index), inner, depth + 1, totals_by_folder)?;
+            let (more, size) =
+                count_folder(IndexedVault::new(vault, index), inner, depth + 1, totals_by_folder)?;
             items += more;
             bytes += size;
         }

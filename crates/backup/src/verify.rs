@@ -9,7 +9,7 @@ use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result};
 use crate::fault::BackupFault;
 use crate::inspection::walk_tree;
-use crate::vault::Vault;
+use crate::vault::IndexedVault;
 use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
 use crate::vault::snapshot::VaultSnapshot;
@@ -20,19 +20,24 @@ use crate::vault::snapshot::VaultSnapshot;
 /// # Errors
 /// If the vault cannot be read, or the run was asked to stop.
 pub fn verify_snapshot(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     snapshot: &VaultSnapshot,
     progress: &BackupProgress,
 ) -> Result<Vec<BackupFault>> {
     let mut faults = Vec::new();
-    walk_tree((vault, index), &snapshot.tree, Path::new("/"), &mut |path, node| {
-        progress.check_running()?;
-        progress.add_done(1, node.size);
-        if let Some(message) = find_difference(index, path, node)? {
-            faults.push(BackupFault { path: path.to_owned(), message });
-        }
-        Ok(())
-    })?;
+    walk_tree(
+        IndexedVault::new(vault, index),
+        &snapshot.tree,
+        Path::new("/"),
+        &mut |path, node| {
+            progress.check_running()?;
+            progress.add_done(1, node.size);
+            if let Some(message) = find_difference(index, path, node)? {
+                faults.push(BackupFault { path: path.to_owned(), message });
+            }
+            Ok(())
+        },
+    )?;
     Ok(faults)
 }
 

@@ -81,7 +81,7 @@ pub fn format_blob_metrics(
         write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n").ok();
         for (location, counts) in &counts {
             let value = read(counts);
-            writeln!(text, "{name}{{role=\"{role}\",place=\"{location}\"}} {value}").ok();
+            writeln!(text, "{name}{{role=\"{role}\",location=\"{location}\"}} {value}").ok();
         }
     }
     if let Some(composite) = composite {

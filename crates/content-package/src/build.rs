@@ -15,13 +15,14 @@ use std::io::{Read, Seek, Write};
 
 use serde::Serialize;
 use tympan_content::{
-    BlobId, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Snapshot, Subtree, Value,
+    BlobId, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Snapshot, Subtree, SubtreeBudget, Value,
     is_policy_name, node_type::NodeTypeDefinition, node_type::write_cnd,
 };
 use zip::ZipWriter;
 use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 
+use crate::archive::PackageLimits;
 use crate::content_package::{DATA_PROPERTY, RESOURCE_NODE_TYPES};
 use crate::docview::{ChildPlacement, DocviewNamespaces, write_docview_split};
 use crate::entry_role;
@@ -33,11 +34,12 @@ use crate::{Error, Result};
 
 /// The source of the content for a package.
 pub trait ExportSource {
-    /// Returns a node with everything below it; `None` if it does not exist.
+    /// Returns a node with everything below it, and takes it from the budget; `None` if the node does not exist or the
+    /// budget is exceeded.
     ///
     /// # Errors
     /// If the source cannot be read.
-    fn read_subtree(&self, path: &NodePath) -> Result<Option<Subtree>>;
+    fn read_subtree(&self, path: &NodePath, budget: &mut SubtreeBudget) -> Result<Option<Subtree>>;
 
     /// Returns a node without its descendants; `None` if it does not exist.
     ///
@@ -108,17 +110,18 @@ impl fmt::Display for PackageBuildReport {
     }
 }
 
-/// Writes a package to `out`.
+/// Writes a package within limits to `out`.
 ///
 /// # Errors
-/// Errors of the source; [`Error::InvalidPackage`] for a name that no package can contain; [`Error::Read`] if `out`
-/// fails.
+/// Errors of the source; [`Error::InvalidPackage`] for a name that no package can contain, and if the filter selects more
+/// than the limits allow; [`Error::Read`] if `out` fails.
 pub fn write_package<W: Write + Seek>(
     out: W,
     manifest: &PackageManifest,
     source: &dyn ExportSource,
+    limits: &PackageLimits,
 ) -> Result<PackageBuildReport> {
-    let root = build_filtered_tree(&manifest.filter, source)?;
+    let root = build_filtered_tree(manifest, source, limits)?;
     let mut plan = PackageBuildPlan::default();
     plan.add_folder_node(&root, &NodePath::root())?;
     plan.add_text("META-INF/MANIFEST.MF", render_manifest(manifest));
@@ -127,6 +130,7 @@ pub fn write_package<W: Write + Seek>(
     if !manifest.node_types.is_empty() {
         plan.add_text("META-INF/vault/nodetypes.cnd", manifest.node_types.clone());
     }
+    plan.check_limits(manifest, limits)?;
     plan.entries.sort_by(|left, right| left.0.cmp(&right.0));
     let report = PackageBuildReport {
         nodes: root.node_count(),
@@ -156,8 +160,25 @@ fn entry_write_error(name: &str, error: ZipError) -> Error {
     Error::Read { input_name: format!("or write `{name}`"), source }
 }
 
+/// The error for a filter that selects more than a limit.
+fn too_large_error(manifest: &PackageManifest, limit: &str) -> Error {
+    Error::InvalidPackage {
+        file: manifest.id.to_string(),
+        line: 0,
+        message: format!(
+            "the filter selects more than {limit}, too much for one package; build several packages"
+        ),
+    }
+}
+
 /// Returns the tree of the nodes that the filter contains, with their ancestors.
-fn build_filtered_tree(filter: &PackageFilter, source: &dyn ExportSource) -> Result<Subtree> {
+fn build_filtered_tree(
+    manifest: &PackageManifest,
+    source: &dyn ExportSource,
+    limits: &PackageLimits,
+) -> Result<Subtree> {
+    let filter = &manifest.filter;
+    let mut budget = SubtreeBudget::new(limits.max_nodes, limits.max_all_documents_bytes);
     let mut root = read_childless(source, &NodePath::root())?.unwrap_or_default();
     // Roots of the kind `cleanup` only name content to remove on installation.
     let brought = filter.roots().iter().filter(|set| !set.is_cleanup);
@@ -168,7 +189,13 @@ fn build_filtered_tree(filter: &PackageFilter, source: &dyn ExportSource) -> Res
         if root.find_descendant(path.as_str()).is_some_and(|_| !path.is_root()) {
             continue;
         }
-        let Some(subtree) = source.read_subtree(path)? else {
+        let subtree = source.read_subtree(path, &mut budget)?;
+        if budget.is_exceeded() {
+            let (nodes, bytes) = (limits.max_nodes, limits.max_all_documents_bytes);
+            let limit = format!("{nodes} nodes, or {bytes} bytes of properties");
+            return Err(too_large_error(manifest, &limit));
+        }
+        let Some(subtree) = subtree else {
             continue;
         };
         let Some(subtree) = prune_by_filter(filter, subtree, path) else {
@@ -315,6 +342,22 @@ struct PackageBuildPlan<'a> {
 }
 
 impl<'a> PackageBuildPlan<'a> {
+    fn check_limits(&self, manifest: &PackageManifest, limits: &PackageLimits) -> Result<()> {
+        let file_bytes = self.entries.iter().map(|(_, payload)| match payload {
+            PackageEntryPayload::Blob(blob) => blob.length(),
+            _ => 0,
+        });
+        if file_bytes.fold(0, u64::saturating_add) > limits.max_total_bytes {
+            let limit = format!("{} bytes of files", limits.max_total_bytes);
+            return Err(too_large_error(manifest, &limit));
+        }
+        if self.entries.len() > limits.max_entries {
+            let limit = format!("{} files and folders", limits.max_entries);
+            return Err(too_large_error(manifest, &limit));
+        }
+        Ok(())
+    }
+
     fn add_text(&mut self, name: &str, text: String) {
         self.entries.push((name.to_owned(), PackageEntryPayload::Text(text)));
     }

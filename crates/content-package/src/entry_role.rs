@@ -124,7 +124,7 @@ fn split_list_index(base: &str) -> (&str, Option<usize>) {
 }
 
 /// Decodes the name of a file or folder to a node name.
-pub(crate) fn decode_file_name(name: &str) -> String {
+fn decode_file_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut characters = name.chars();
     let mut awaits_colon = false;

@@ -211,7 +211,7 @@ impl FilterRoot {
     }
 
     /// Returns true if patterns exclude a part of the subtree.
-    pub(crate) fn has_node_patterns(&self) -> bool {
+    fn has_node_patterns(&self) -> bool {
         !self.node_rules.0.is_empty()
     }
 }

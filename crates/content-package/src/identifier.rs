@@ -76,7 +76,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         assignment: &AssignedIdentifier<'_>,
         holder: &NodePath,
     ) -> Result<()> {
-        let AssignedIdentifier { path, identifier, location: source } = assignment;
+        let AssignedIdentifier { path, identifier, location } = assignment;
         match rule {
             IdentifierRule::RemoveExisting if !path.is_within(holder) => {
                 self.report
@@ -98,8 +98,8 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
                 self.target.set_properties(path, properties)
             }
             IdentifierRule::RemoveExisting | IdentifierRule::Refuse => Err(Error::InvalidPackage {
-                file: source.file_name(),
-                line: source.line(),
+                file: location.file_name(),
+                line: location.line(),
                 message: format!(
                     "`{path}` has the identifier `{identifier}`, which `{holder}` already has; change one of \
                      them, or install with another identifier rule"

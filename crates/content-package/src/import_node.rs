@@ -171,7 +171,7 @@ impl ImportNode {
     }
 
     /// Adds a child whose name must not be in use.
-    pub(crate) fn push_child(&mut self, child: Self) {
+    fn push_child(&mut self, child: Self) {
         self.child_positions.insert(child.name.clone(), self.children.len());
         self.children.push(child);
     }

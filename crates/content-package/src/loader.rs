@@ -59,7 +59,7 @@ impl<R: Read + Seek> ContentPackage<R> {
 }
 
 /// Reads a package; `nested_in` is its own name if it is a file of another package.
-pub(crate) fn read_package<R: Read + Seek>(
+fn read_package<R: Read + Seek>(
     reader: R,
     file: PackageFileName,
     nested_in: Option<&PackageFileName>,
@@ -82,10 +82,10 @@ pub(crate) fn read_package<R: Read + Seek>(
         counts,
         namespaces,
         node_types,
-        memory_usage: usage,
+        memory_usage,
         ..
     } = loader;
-    let PackageLoader { superseded, junk_entries: junk, warnings, .. } = loader;
+    let PackageLoader { superseded, junk_entries, warnings, .. } = loader;
     Ok(ContentPackage {
         archive,
         id,
@@ -97,9 +97,9 @@ pub(crate) fn read_package<R: Read + Seek>(
         namespaces,
         node_types,
         nested,
-        memory_usage: usage,
+        memory_usage,
         superseded,
-        junk_entries: junk,
+        junk_entries,
         warnings,
     })
 }
@@ -257,8 +257,8 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
                 PackageEntryRole::Metadata => {}
                 PackageEntryRole::Junk => self.junk_entries.push(entry.name.clone()),
                 PackageEntryRole::Docview(path) => documents.push((path, index, None)),
-                PackageEntryRole::Xml { document_path: document, file_path: file } => {
-                    documents.push((document, index, Some(file)))
+                PackageEntryRole::Xml { document_path, file_path: file } => {
+                    documents.push((document_path, index, Some(file)))
                 }
                 PackageEntryRole::Folder(_)
                 | PackageEntryRole::File(_)

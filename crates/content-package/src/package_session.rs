@@ -144,7 +144,7 @@ impl<'a> PackageSession<'a> {
         mut opened: Option<&mut ContentPackage<R>>,
         how: PackageInstallation<'_>,
     ) -> Result<InstallReport> {
-        let PackageInstallation { options, stamp, on_progress: progress } = how;
+        let PackageInstallation { options, stamp, on_progress } = how;
         let options = InstallOptions { stamp: Some(stamp.clone()), ..options.clone() };
         let mut plan = PackageInstallPlan::new(&self.session.snapshot()?, options.dependency_rule)?;
         plan.add_package(package)?;
@@ -155,11 +155,11 @@ impl<'a> PackageSession<'a> {
             let newer = find_newer_installed(self.session, &planned_package.id)?;
             let mut report = match opened.as_mut().filter(|_| planned_package.path == package.path)
             {
-                Some(opened) => opened.install_with_options(self.session, &options, progress)?,
+                Some(opened) => opened.install_with_options(self.session, &options, on_progress)?,
                 None => {
                     let mut opened = StoredPackages::new(&before)
                         .open(planned_package, &PackageLimits::default())?;
-                    opened.install_with_options(self.session, &options, progress)?
+                    opened.install_with_options(self.session, &options, on_progress)?
                 }
             };
             report
@@ -307,7 +307,12 @@ impl<'a> PackageSession<'a> {
         }
         let mut file = Cursor::new(Vec::new());
         let manifest = PackageManifest { id: id.clone(), ..PackageManifest::default() };
-        build::write_package(&mut file, &manifest, &self.session.snapshot()?)?;
+        build::write_package(
+            &mut file,
+            &manifest,
+            &self.session.snapshot()?,
+            &PackageLimits::default(),
+        )?;
         let data = self.session.put_blob(&mut file.into_inner().as_slice())?;
         let node =
             definition::build_definition_node(id, &PackageProperties::default(), filter, stamp);
@@ -320,12 +325,13 @@ impl<'a> PackageSession<'a> {
     /// Builds a stored package with the current content of its filter, as a pending edit. `file` buffers the bytes.
     ///
     /// # Errors
-    /// [`ContentError::NodeMissing`]; [`Error::InvalidPackage`] for an invalid filter.
+    /// [`ContentError::NodeMissing`]; [`Error::InvalidPackage`] for an invalid filter, and for content over the limits.
     pub fn build(
         &mut self,
         path: &NodePath,
         file: &mut (impl Read + Write + Seek),
         stamp: &AuditStamp,
+        limits: &PackageLimits,
     ) -> Result<PackageBuildReport> {
         let package = self.stored_package_at(path)?;
         let snapshot = self.session.snapshot()?;
@@ -345,7 +351,7 @@ impl<'a> PackageSession<'a> {
                 definition::read_filter(&node)?,
             )?
         };
-        let report = build::write_package(&mut *file, &manifest, &snapshot)?;
+        let report = build::write_package(&mut *file, &manifest, &snapshot, limits)?;
         drop(snapshot);
         file.seek(SeekFrom::Start(0))
             .map_err(|source| Error::Read { input_name: "the package".into(), source })?;

@@ -43,7 +43,7 @@ pub(crate) fn find_permissive_types(
     let mut named = BTreeMap::new();
     collect_named_types(root, &mut named);
     let mut open = Vec::new();
-    for (name, NamedNodeType { first_mention: mention, is_primary }) in named {
+    for (name, NamedNodeType { first_mention, is_primary }) in named {
         let prefix = name.split_once(':').map(|(prefix, _)| prefix);
         let uri = prefix.and_then(|prefix| namespaces.get(prefix));
         let is_product = uri.is_some_and(|uri| {
@@ -62,7 +62,7 @@ pub(crate) fn find_permissive_types(
             cnd,
             "[{name}] {form}\n  - * (undefined)\n  - * (undefined) multiple\n  + * (nt:base) = nt:unstructured version"
         );
-        open.push(PermissiveNodeType { name, first_mention: mention, cnd });
+        open.push(PermissiveNodeType { name, first_mention, cnd });
     }
     Ok(open)
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tympan_content::{MIXIN_TYPES, NodePath, Property, Subtree, Value, ValueType};
+use tympan_content::{
+    MIXIN_TYPES, NodePath, Property, Subtree, Value, ValueType, is_restriction_property,
+};
 
 use crate::Result;
 use crate::install_target::InstallTarget;
@@ -95,20 +97,6 @@ pub(crate) fn move_restrictions_to_node(entry: &mut Subtree) {
     }
 }
 
-/// Returns true if a property of an entry is a restriction.
-fn is_restriction_property(name: &str) -> bool {
-    matches!(
-        name,
-        "rep:glob"
-            | "rep:globs"
-            | "rep:ntNames"
-            | "rep:itemNames"
-            | "rep:prefixes"
-            | "rep:current"
-            | "rep:subtrees"
-    )
-}
-
 /// Merges the policy of a package with the existing one.
 ///
 /// With [`AccessControlHandling::Merge`] the package wins for each principal that it names; with
@@ -146,7 +134,7 @@ fn merge_closed_user_group(mut existing: Subtree, package: &Subtree) -> Subtree 
 }
 
 /// Adds the values of a list of texts that are missing in `into`.
-pub(crate) fn merge_text_list(into: &mut Subtree, from: &Subtree, name: &str) {
+fn merge_text_list(into: &mut Subtree, from: &Subtree, name: &str) {
     let joined = union_values(into.properties.get(name), from.properties.get(name));
     if let Some(joined) = joined {
         into.properties.insert(name.to_owned(), joined);

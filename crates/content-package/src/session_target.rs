@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use tympan_content::{BlobId, LookupIndex, Node, NodePath, Property, Session, Snapshot, Subtree};
+use tympan_content::{
+    BlobId, LookupIndex, Node, NodePath, Property, Session, Snapshot, Subtree, SubtreeBudget,
+};
 
 use crate::Result;
 use crate::account::ACCOUNT_NODE_TYPES;
@@ -79,8 +81,9 @@ impl InstallTarget for Session {
 }
 
 impl ExportSource for Snapshot {
-    fn read_subtree(&self, path: &NodePath) -> Result<Option<Subtree>> {
-        Ok(Self::read_subtree(self, path)?)
+    fn read_subtree(&self, path: &NodePath, budget: &mut SubtreeBudget) -> Result<Option<Subtree>> {
+        let Some(node) = Self::node(self, path)? else { return Ok(None) };
+        Ok(node.read_subtree_within(budget)?)
     }
 
     fn read_node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {

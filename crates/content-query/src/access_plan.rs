@@ -161,17 +161,17 @@ impl PathRestriction {
 /// # Errors
 /// [`Error::QueryRefused`] if only a traversal is possible and the query forbids it; errors of the store.
 pub(crate) fn plan_access(
-    ground: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     requirements: &SelectorRequirements<'_>,
 ) -> Result<AccessPlan> {
-    let types = accepted_types(ground, requirements.node_type);
+    let types = accepted_types(context, requirements.node_type);
     let constraints: Vec<QueryConstraint> = requirements
         .constraints
         .iter()
         .flat_map(|requirement| requirement.conjuncts().into_iter().cloned())
         .collect();
     let planner = AccessPlanner {
-        context: ground,
+        context,
         requirements,
         accepted_types: &types,
         path_restriction: PathRestriction::from_constraints(&constraints),
@@ -232,9 +232,9 @@ fn stale_cursor_error() -> Error {
 }
 
 /// Returns the types of which a node must have one; `None` if all are accepted.
-fn accepted_types(ground: &QueryContext<'_>, node_type: &str) -> Option<BTreeSet<String>> {
+fn accepted_types(context: &QueryContext<'_>, node_type: &str) -> Option<BTreeSet<String>> {
     let subtypes =
-        || ground.node_types.subtypes(node_type).chain([node_type]).map(str::to_owned).collect();
+        || context.node_types.subtypes(node_type).chain([node_type]).map(str::to_owned).collect();
     (node_type != "nt:base").then(subtypes)
 }
 
@@ -695,8 +695,7 @@ impl AccessPlanner<'_> {
         &self,
         choice: &SourceCandidate,
     ) -> Result<Option<(SourceCandidate, bool)>> {
-        let Some(QueryOrdering { operand, is_descending: descending }) =
-            self.requirements.orderings.first()
+        let Some(QueryOrdering { operand, is_descending }) = self.requirements.orderings.first()
         else {
             return Ok(None);
         };
@@ -713,7 +712,7 @@ impl AccessPlanner<'_> {
         let same = same.as_ref().and_then(|condition| condition.value_match_for(reading));
         let lacks_empty = same.is_none();
         // Nodes without a value come first in ascending order, so only descending order can append them at the end.
-        if lacks_empty && !descending {
+        if lacks_empty && !is_descending {
             return Ok(None);
         }
         let indexes = self.context.state.property_indexes();
@@ -729,7 +728,7 @@ impl AccessPlanner<'_> {
                 spans: same
                     .map_or_else(|| vec![ValueKey::valued_span()], IndexValueMatch::key_spans),
                 is_merged: false,
-                is_descending: *descending,
+                is_descending: *is_descending,
                 has_multiple_entries: false,
                 key_layout: IndexKeyLayout::Property,
                 path_suffix: suffix.to_owned(),

@@ -15,15 +15,15 @@ pub(crate) fn encode_cursor(position: &CursorPosition, count: u64, statement: &s
     out.extend_from_slice(&statement_fingerprint(statement));
     out.extend_from_slice(&count.to_be_bytes());
     match position {
-        CursorPosition::Unsorted { part_index: part, position: mark } => {
+        CursorPosition::Unsorted { part_index, position: mark } => {
             out.push(0);
-            put_bytes(&mut out, &(*part as u64).to_be_bytes());
+            put_bytes(&mut out, &(*part_index as u64).to_be_bytes());
             put_row_position(&mut out, mark);
         }
-        CursorPosition::Sorted { sort_keys: keys, paths } => {
+        CursorPosition::Sorted { sort_keys, paths } => {
             out.push(1);
-            out.push(u8::try_from(keys.len()).unwrap_or(u8::MAX));
-            keys.iter().for_each(|key| put_optional_bytes(&mut out, key.as_deref()));
+            out.push(u8::try_from(sort_keys.len()).unwrap_or(u8::MAX));
+            sort_keys.iter().for_each(|key| put_optional_bytes(&mut out, key.as_deref()));
             put_paths(&mut out, paths);
         }
     }
@@ -82,11 +82,11 @@ fn put_row_position(out: &mut Vec<u8>, mark: &RowPosition) {
             out.push(0);
             put_source_position(out, Some(mark));
         }
-        RowPosition::Joined { previous_outer: before, outer_path: outer, inner_paths: inner } => {
+        RowPosition::Joined { previous_outer, outer_path, inner_paths } => {
             out.push(1);
-            put_source_position(out, before.as_ref());
-            put_bytes(out, outer.as_str().as_bytes());
-            put_paths(out, inner);
+            put_source_position(out, previous_outer.as_ref());
+            put_bytes(out, outer_path.as_str().as_bytes());
+            put_paths(out, inner_paths);
         }
     }
 }
@@ -98,9 +98,9 @@ fn put_source_position(out: &mut Vec<u8>, mark: Option<&NodeSourcePosition>) {
             out.push(1);
             put_bytes(out, path.as_str().as_bytes());
         }
-        Some(NodeSourcePosition::Key { map_name: map, key }) => {
+        Some(NodeSourcePosition::Key { map_name, key }) => {
             out.push(2);
-            put_bytes(out, map.as_bytes());
+            put_bytes(out, map_name.as_bytes());
             put_bytes(out, key);
         }
         Some(NodeSourcePosition::Scan { document, path }) => {

@@ -193,9 +193,9 @@ impl QueryEngine {
         let query = request.query.clone().bind(&request.variables)?;
         let full_text = self.full_text.load_full().and_then(|index| index.pinned_state());
         let snapshot = &snapshot.without_pending_edits();
-        let ground = self.create_context(snapshot, full_text.as_deref())?;
-        let words_by = self.full_text_status(&ground, &query)?;
-        if let Some(words) = suggest_words(&ground, &query)? {
+        let context = self.create_context(snapshot, full_text.as_deref())?;
+        let words_by = self.full_text_status(&context, &query)?;
+        if let Some(words) = suggest_words(&context, &query)? {
             let columns = query_columns(&query);
             return Ok(QueryPage {
                 columns,
@@ -223,7 +223,7 @@ impl QueryEngine {
         let used = position.as_ref().map_or(0, |(_, used)| *used);
         let position = position.map(|(position, _)| position);
         let row_limit = limit.map(|limit| limit.saturating_add(offset).saturating_add(1));
-        let plan = plan_query(&ground, &query, row_limit, position.as_ref())?;
+        let plan = plan_query(&context, &query, row_limit, position.as_ref())?;
         let mut page = QueryPage {
             columns: query_columns(&query),
             full_text_status: words_by,
@@ -231,7 +231,7 @@ impl QueryEngine {
         };
         let mut last = None;
         let mut skip = offset;
-        for row in plan.matched_rows(&ground, position.as_ref()) {
+        for row in plan.matched_rows(&context, position.as_ref()) {
             let row = row?;
             if skip > 0 {
                 skip -= 1;
@@ -248,9 +248,9 @@ impl QueryEngine {
             last = Some(row.cursor_position(plan.is_sorted));
             page.rows.push(to_query_row(&query, row));
         }
-        page.facets = count_facets(&ground, &query)?;
+        page.facets = count_facets(&context, &query)?;
         let statement = NormalizedStatement { text: &statement, component: request.component };
-        self.record_slow_statement(&ground, &statement, &plan, page.rows.len() as u64);
+        self.record_slow_statement(&context, &statement, &plan, page.rows.len() as u64);
         Ok(page)
     }
 
@@ -267,29 +267,29 @@ impl QueryEngine {
         let query = request.query.clone().bind(&request.variables)?;
         let full_text = self.full_text.load_full().and_then(|index| index.pinned_state());
         let snapshot = &snapshot.without_pending_edits();
-        let ground = self.create_context(snapshot, full_text.as_deref())?;
+        let context = self.create_context(snapshot, full_text.as_deref())?;
         let limit = min_option(request.limit, query.options.limit);
         let row_limit = limit.map(|limit| limit.saturating_add(1));
-        let plan = plan_query(&ground, &query, row_limit, None)?;
+        let plan = plan_query(&context, &query, row_limit, None)?;
         let mut explanation = describe_plan(&query, &plan);
         if is_run {
-            let planned_in = ground.elapsed();
+            let planned_in = context.elapsed();
             let limit =
                 limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
             let mut rows = 0;
             let mut first = None;
-            for row in plan.matched_rows(&ground, None).take(limit) {
+            for row in plan.matched_rows(&context, None).take(limit) {
                 row?;
                 rows += 1;
-                first.get_or_insert_with(|| ground.elapsed());
+                first.get_or_insert_with(|| context.elapsed());
             }
             explanation.measured = Some(QueryMeasurement {
                 rows,
-                rows_read: ground.rows_read.get(),
-                chunks_read: ground.state.chunks_read(),
+                rows_read: context.rows_read.get(),
+                chunks_read: context.state.chunks_read(),
                 planned: planned_in,
-                first_row: first.unwrap_or_else(|| ground.elapsed()),
-                elapsed: ground.elapsed(),
+                first_row: first.unwrap_or_else(|| context.elapsed()),
+                elapsed: context.elapsed(),
             });
         }
         Ok(explanation)
@@ -302,11 +302,11 @@ impl QueryEngine {
     pub fn count_rows(&self, snapshot: &Snapshot, query: &ContentQuery, bound: u64) -> Result<u64> {
         let full_text = self.full_text.load_full().and_then(|index| index.pinned_state());
         let snapshot = &snapshot.without_pending_edits();
-        let ground = self.create_context(snapshot, full_text.as_deref())?;
+        let context = self.create_context(snapshot, full_text.as_deref())?;
         let unordered = ContentQuery { orderings: Vec::new(), ..query.clone() };
-        let plan = plan_query(&ground, &unordered, Some(bound), None)?;
+        let plan = plan_query(&context, &unordered, Some(bound), None)?;
         let mut count = 0;
-        for row in plan.matched_rows(&ground, None) {
+        for row in plan.matched_rows(&context, None) {
             row?;
             count += 1;
             if count >= bound {
@@ -319,16 +319,16 @@ impl QueryEngine {
     /// Returns the status of the full-text index for a query.
     fn full_text_status(
         &self,
-        ground: &QueryContext<'_>,
+        context: &QueryContext<'_>,
         query: &ContentQuery,
     ) -> Result<FullTextIndexStatus> {
         if !query.is_full_text() || self.full_text.load().is_none() {
             return Ok(FullTextIndexStatus::Unused);
         }
-        if ground.full_text.is_none() {
+        if context.full_text.is_none() {
             return Ok(FullTextIndexStatus::Building);
         }
-        Ok(match full_text_lag(ground)? {
+        Ok(match full_text_lag(context)? {
             FullTextLag::Changed(changed) if changed.is_empty() => FullTextIndexStatus::Current,
             FullTextLag::Changed(_) | FullTextLag::TooFar => FullTextIndexStatus::Stale,
         })
@@ -355,19 +355,19 @@ impl QueryEngine {
     /// Records a statement that was slow, or that no index served.
     fn record_slow_statement(
         &self,
-        ground: &QueryContext<'_>,
+        context: &QueryContext<'_>,
         statement: &NormalizedStatement<'_>,
         plan: &QueryPlan<'_>,
         rows: u64,
     ) {
-        let elapsed = ground.elapsed();
+        let elapsed = context.elapsed();
         let is_indexed = plan.is_indexed();
         if elapsed < self.limits.slow_threshold && is_indexed {
             return;
         }
         let plan = plan.index_names();
         let timing =
-            StatementTiming { elapsed, row_count: rows, rows_read: ground.rows_read.get() };
+            StatementTiming { elapsed, row_count: rows, rows_read: context.rows_read.get() };
         let longest = self.slow_log.record_run(statement, &plan, is_indexed, &timing);
         if elapsed < self.limits.slow_threshold {
             return;
@@ -402,7 +402,7 @@ fn to_query_row(query: &ContentQuery, row: MatchedRow) -> QueryRow {
 }
 
 /// Runs queries that return words instead of nodes; `None` for other queries.
-fn suggest_words(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Option<Vec<String>>> {
+fn suggest_words(context: &QueryContext<'_>, query: &ContentQuery) -> Result<Option<Vec<String>>> {
     /// Maximum number of words returned.
     const LIMIT: usize = 10;
     for constraint in query.selects.iter().filter_map(|part| part.constraint.as_ref()) {
@@ -413,9 +413,9 @@ fn suggest_words(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Opti
                 _ => continue,
             };
             let text = bound_value(text)?.to_text();
-            let Some(index) = ground.full_text else { return Ok(Some(Vec::new())) };
-            let reader = |document: &NodePath| readable_text(ground, document);
-            let reader = ground.snapshot.is_restricted().then_some(&reader as ReadableTextFn<'_>);
+            let Some(index) = context.full_text else { return Ok(Some(Vec::new())) };
+            let reader = |document: &NodePath| readable_text(context, document);
+            let reader = context.snapshot.is_restricted().then_some(&reader as ReadableTextFn<'_>);
             let words = if is_suggestion {
                 index.suggest(&text, LIMIT, reader)
             } else {
@@ -428,12 +428,12 @@ fn suggest_words(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Opti
 }
 
 /// Returns the readable text of a document for the viewer, if the index has the document in the state of the snapshot.
-fn readable_text(ground: &QueryContext<'_>, document: &NodePath) -> Result<ReadableText> {
-    let is_same = match full_text_lag(ground)? {
+fn readable_text(context: &QueryContext<'_>, document: &NodePath) -> Result<ReadableText> {
+    let is_same = match full_text_lag(context)? {
         FullTextLag::Changed(changed) => changed.binary_search(document).is_err(),
         FullTextLag::TooFar => false,
     };
-    let node = if is_same { ground.snapshot.node(document)? } else { None };
+    let node = if is_same { context.snapshot.node(document)? } else { None };
     let Some(node) = node else { return Ok(ReadableText::Nothing) };
     if node.is_document_visible() {
         return Ok(ReadableText::Whole);
@@ -446,22 +446,22 @@ fn readable_text(ground: &QueryContext<'_>, document: &NodePath) -> Result<Reada
 }
 
 /// Counts the values of the requested properties that no index has counted.
-fn count_facets(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Vec<FacetCounts>> {
+fn count_facets(context: &QueryContext<'_>, query: &ContentQuery) -> Result<Vec<FacetCounts>> {
     let columns = query_columns(query);
     let facet_paths = columns.iter().filter_map(|column| match &column.content {
         QueryColumnContent::Facet(property) => Some(property.clone()),
         _ => None,
     });
     let facet_paths: Vec<String> = facet_paths.collect();
-    let counted = ground.facet_counts.borrow().clone();
+    let counted = context.facet_counts.borrow().clone();
     if facet_paths.is_empty() || !counted.is_empty() {
         return Ok(counted);
     }
     // A sorting plan holds the rows of one page, and temporarily some more.
     let whole = ContentQuery { orderings: Vec::new(), ..query.clone() };
-    let plan = plan_query(ground, &whole, None, None)?;
+    let plan = plan_query(context, &whole, None, None)?;
     let mut counts: Vec<HashMap<String, u64>> = vec![HashMap::new(); facet_paths.len()];
-    for row in plan.matched_rows(ground, None) {
+    for row in plan.matched_rows(context, None) {
         let row = row?;
         let Some(Some(node)) = row.nodes.first() else { continue };
         for (path, counts) in facet_paths.iter().zip(&mut counts) {
@@ -470,7 +470,7 @@ fn count_facets(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Vec<F
             for value in property.iter().flat_map(|property| property.values()) {
                 *counts.entry(value.to_text().into_owned()).or_default() += 1;
             }
-            if counts.len() > ground.limits.max_rows_in_memory {
+            if counts.len() > context.limits.max_rows_in_memory {
                 return Err(Error::QueryLimit {
                     limit: format!("`{path}` has too many values to count"),
                 });

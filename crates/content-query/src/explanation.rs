@@ -126,11 +126,11 @@ fn is_access_indexed(access: &AccessPlan) -> bool {
 fn describe_bounds(source: &NodeSource) -> Vec<String> {
     match source {
         NodeSource::Nodes(paths) => paths.iter().take(20).map(ToString::to_string).collect(),
-        NodeSource::Scan { root_path: above, is_children_only: true } => {
-            vec![format!("children of {above}")]
+        NodeSource::Scan { root_path, is_children_only: true } => {
+            vec![format!("children of {root_path}")]
         }
-        NodeSource::Scan { root_path: above, is_children_only: false } => {
-            vec![format!("everything below {above}")]
+        NodeSource::Scan { root_path, is_children_only: false } => {
+            vec![format!("everything below {root_path}")]
         }
         NodeSource::Spans(spans) => {
             spans.spans.iter().take(20).map(|span| describe_span(span, spans.key_layout)).collect()

@@ -61,22 +61,22 @@ pub(crate) enum FullTextLag {
 ///
 /// # Errors
 /// Errors of the store.
-pub(crate) fn full_text_lag<'a>(ground: &'a QueryContext<'_>) -> Result<&'a FullTextLag> {
-    if let Some(lag) = ground.full_text_lag.get() {
+pub(crate) fn full_text_lag<'a>(context: &'a QueryContext<'_>) -> Result<&'a FullTextLag> {
+    if let Some(lag) = context.full_text_lag.get() {
         return Ok(lag);
     }
-    let lag = compute_full_text_lag(ground)?;
-    Ok(ground.full_text_lag.get_or_init(|| lag))
+    let lag = compute_full_text_lag(context)?;
+    Ok(context.full_text_lag.get_or_init(|| lag))
 }
 
-fn compute_full_text_lag(ground: &QueryContext<'_>) -> Result<FullTextLag> {
-    let indexed = ground.full_text.and_then(|index| Some((index, index.indexed_root()?)));
+fn compute_full_text_lag(context: &QueryContext<'_>) -> Result<FullTextLag> {
+    let indexed = context.full_text.and_then(|index| Some((index, index.indexed_root()?)));
     let Some((index, indexed)) = indexed else { return Ok(FullTextLag::TooFar) };
-    if indexed == ground.snapshot.root_id() {
+    if indexed == context.snapshot.root_id() {
         return Ok(FullTextLag::Changed(Arc::default()));
     }
     // The indexed state may belong to another history and no longer exist.
-    let Some(changes) = ground.state.documents_changed_since(&indexed) else {
+    let Some(changes) = context.state.documents_changed_since(&indexed) else {
         return Ok(FullTextLag::TooFar);
     };
     let mut changed = Vec::new();
@@ -184,12 +184,12 @@ impl FullTextSearch {
     /// If the store or the index fails.
     pub(crate) fn look_up_node(
         &self,
-        ground: &QueryContext<'_>,
+        context: &QueryContext<'_>,
         node: &Node,
         subject: FilteredNode<'_>,
     ) -> Result<Option<(f32, Option<String>)>> {
         let document = node.record_path();
-        let Some(index) = ground.full_text.filter(|index| index.covers(document)) else {
+        let Some(index) = context.full_text.filter(|index| index.covers(document)) else {
             return Ok(None);
         };
         if !self.matches(node, subject, document)? {
@@ -208,15 +208,15 @@ impl FullTextSearch {
     /// Collects the nodes in a document that have a wanted type, whether or not the viewer sees them.
     fn collect_nodes(
         &self,
-        ground: &QueryContext<'_>,
+        context: &QueryContext<'_>,
         hit: &FullTextHit,
         into: &mut VecDeque<CandidateNode>,
     ) -> Result<()> {
-        let node = ground.state.node(&hit.path)?.filter(|node| node.summary().is_some());
+        let node = context.state.node(&hit.path)?.filter(|node| node.summary().is_some());
         let Some(node) = node else { return Ok(()) };
         let Some(body) = node.as_borrowed() else { return Ok(()) };
         let mut paths = Vec::new();
-        self.collect_matching_paths(ground, hit.path.as_str(), body, &mut paths)?;
+        self.collect_matching_paths(context, hit.path.as_str(), body, &mut paths)?;
         paths.sort();
         into.extend(paths.into_iter().map(|path| CandidateNode {
             position: NodeSourcePosition::Score {
@@ -234,15 +234,20 @@ impl FullTextSearch {
 
     fn collect_matching_paths(
         &self,
-        ground: &QueryContext<'_>,
+        context: &QueryContext<'_>,
         path: &str,
         node: BorrowedNode<'_>,
         into: &mut Vec<NodePath>,
     ) -> Result<()> {
-        ground.count_row()?;
+        context.count_row()?;
         for child in node.children() {
             let above = path.trim_end_matches('/');
-            self.collect_matching_paths(ground, &format!("{above}/{}", child.name()), child, into)?;
+            self.collect_matching_paths(
+                context,
+                &format!("{above}/{}", child.name()),
+                child,
+                into,
+            )?;
         }
         let has_type = self.node_types.as_ref().is_none_or(|types| {
             let own =
@@ -293,14 +298,14 @@ struct FullTextHitReader<'a> {
 
 /// Reads the nodes of the hits, page by page.
 pub(crate) fn read_hits<'a>(
-    ground: &'a QueryContext<'a>,
+    context: &'a QueryContext<'a>,
     search: &FullTextSearch,
     after: Option<&NodeSourcePosition>,
 ) -> CandidateIterator<'a> {
     let unscored =
         |path: &NodePath| FullTextHit { path: path.clone(), score: DEFAULT_SCORE, excerpt: None };
     let mut hits = FullTextHitReader {
-        context: ground,
+        context,
         search: search.clone(),
         page_hits: VecDeque::new(),
         is_last_page: false,

@@ -40,16 +40,17 @@ impl JoinPartners {
     /// # Errors
     /// [`Error::QueryLimit`] if there are too many; errors of the store.
     pub(crate) fn gather_from_rows(
-        ground: &QueryContext<'_>,
+        context: &QueryContext<'_>,
         rows: MatchedRowIterator<'_>,
-        (selector, property): (&str, &str),
+        selector: &str,
+        property: &str,
     ) -> Result<Self> {
         let (mut nodes, mut by_value) = (Vec::new(), HashMap::<_, Vec<usize>>::new());
-        let limit = ground.limits.max_rows_in_memory;
+        let limit = context.limits.max_rows_in_memory;
         for row in rows {
             let Some(mut node) = row?.nodes.into_iter().flatten().next() else { continue };
             let mut values = BTreeSet::new();
-            if let Some(subject) = FilteredNode::from_node(&node, 1.0, ground.snapshot) {
+            if let Some(subject) = FilteredNode::from_node(&node, 1.0, context.snapshot) {
                 subject.any_property(property, &mut |property_values| {
                     values.extend(
                         property_values

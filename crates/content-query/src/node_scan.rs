@@ -29,15 +29,15 @@ type ScannedNodes = Vec<(NodePath, BodyNode)>;
 
 /// Reads the nodes below `above` that an access plan admits.
 pub(crate) fn scan_nodes<'a>(
-    ground: &'a QueryContext<'a>,
+    context: &'a QueryContext<'a>,
     access: &'a AccessPlan,
     above: &NodePath,
     is_flat: bool,
     after: Option<&NodeSourcePosition>,
 ) -> CandidateIterator<'a> {
     // A node that the viewer does not see may make a negated condition true.
-    let decides = !ground.snapshot.has_viewer() || access.filter.is_monotone();
-    let sieve = NodeScan { context: ground, access_plan: access, applies_filter: decides };
+    let decides = !context.snapshot.has_viewer() || access.filter.is_monotone();
+    let sieve = NodeScan { context, access_plan: access, applies_filter: decides };
     match begin_scan(sieve, above, is_flat, after) {
         Ok(candidates) => candidates,
         Err(error) => Box::new(std::iter::once(Err(error))),
@@ -50,13 +50,13 @@ fn begin_scan<'a>(
     is_flat: bool,
     after: Option<&NodeSourcePosition>,
 ) -> Result<CandidateIterator<'a>> {
-    let ground = sieve.context;
+    let context = sieve.context;
     let after = match after {
         Some(NodeSourcePosition::Scan { document, path }) => Some((document.clone(), path.clone())),
         _ => None,
     };
     // Read the part of the document that holds `above` first.
-    let Some(start) = ground.state.node(above)? else {
+    let Some(start) = context.state.node(above)? else {
         return Ok(Box::new(std::iter::empty()));
     };
     let owner = start.record_path().clone();
@@ -82,7 +82,7 @@ fn begin_scan<'a>(
     // A node inside a document has no documents below it.
     let mut documents = if start.is_folder() {
         let scope = if is_flat { ScanScope::Children } else { ScanScope::Descendants };
-        Some(ground.state.scan_documents(above, scope, resumed)?)
+        Some(context.state.scan_documents(above, scope, resumed)?)
     } else {
         None
     };

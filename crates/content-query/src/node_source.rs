@@ -169,8 +169,8 @@ impl NodeSource {
             | (Self::Scan { .. }, NodeSourcePosition::Scan { .. })
             | (Self::FullText(_), NodeSourcePosition::Score { .. }) => true,
             (Self::Spans(spans), NodeSourcePosition::Path(_)) => spans.is_path_ordered(),
-            (Self::Spans(spans), NodeSourcePosition::Key { map_name: map, .. }) => {
-                !spans.is_path_ordered() && spans.map_name == *map
+            (Self::Spans(spans), NodeSourcePosition::Key { map_name, .. }) => {
+                !spans.is_path_ordered() && spans.map_name == *map_name
             }
             _ => false,
         }
@@ -179,19 +179,19 @@ impl NodeSource {
 
 /// Reads the nodes of a source that is not a scan.
 pub(crate) fn read_candidates<'a>(
-    ground: &'a QueryContext<'a>,
+    context: &'a QueryContext<'a>,
     source: &NodeSource,
     after: Option<&NodeSourcePosition>,
 ) -> CandidateIterator<'a> {
     match source {
         NodeSource::Nodes(paths) => path_candidates(paths, after),
-        NodeSource::Spans(spans) if spans.is_merged => read_merged_spans(ground, spans, after),
-        NodeSource::Spans(spans) => read_sequential_spans(ground, spans, after),
+        NodeSource::Spans(spans) if spans.is_merged => read_merged_spans(context, spans, after),
+        NodeSource::Spans(spans) => read_sequential_spans(context, spans, after),
         NodeSource::Union(parts) => {
-            let parts = parts.iter().map(|part| read_candidates(ground, part, after).peekable());
+            let parts = parts.iter().map(|part| read_candidates(context, part, after).peekable());
             union_candidates(parts.collect())
         }
-        NodeSource::FullText(search) => read_hits(ground, search, after),
+        NodeSource::FullText(search) => read_hits(context, search, after),
         // The caller that has the filter reads scans directly.
         NodeSource::Scan { .. } => Box::new(std::iter::empty()),
     }
@@ -269,16 +269,16 @@ type SpanEntryIterator<'a> = Box<dyn Iterator<Item = Result<(Vec<u8>, NodePath)>
 
 /// Reads the entries of one span.
 fn read_span_entries<'a>(
-    ground: &'a QueryContext<'a>,
+    context: &'a QueryContext<'a>,
     spans: &IndexSpans,
     start: Bound<&[u8]>,
     end: &[u8],
 ) -> SpanEntryIterator<'a> {
     let range = (start, Bound::Excluded(end));
     let scan = if spans.is_descending {
-        ground.state.entry_keys_reversed(spans.map, range)
+        context.state.entry_keys_reversed(spans.map, range)
     } else {
-        ground.state.entry_keys(spans.map, range)
+        context.state.entry_keys(spans.map, range)
     };
     let spans = IndexSpans { spans: Vec::new(), ..spans.clone() };
     Box::new(scan.filter_map(move |entry| {
@@ -286,7 +286,7 @@ fn read_span_entries<'a>(
             Ok(key) => key,
             Err(error) => return Some(Err(error.into())),
         };
-        if let Err(error) = ground.count_row() {
+        if let Err(error) = context.count_row() {
             return Some(Err(error));
         }
         let path = selector_path_in_key(&key, &spans)?;
@@ -296,7 +296,7 @@ fn read_span_entries<'a>(
 
 /// Reads the spans merged, in path order.
 fn read_merged_spans<'a>(
-    ground: &'a QueryContext<'a>,
+    context: &'a QueryContext<'a>,
     spans: &IndexSpans,
     mark: Option<&NodeSourcePosition>,
 ) -> CandidateIterator<'a> {
@@ -317,7 +317,7 @@ fn read_merged_spans<'a>(
             Some(from) if *from > *start => Bound::Included(&**from),
             _ => Bound::Included(&**start),
         };
-        parts.push(read_span_entries(ground, spans, bound, end).peekable());
+        parts.push(read_span_entries(context, spans, bound, end).peekable());
     }
     let map_name = spans.map_name.clone();
     let shape = spans.key_layout;
@@ -378,7 +378,7 @@ fn span_value_prefix(start: &[u8], shape: IndexKeyLayout) -> &[u8] {
 
 /// Reads the spans one after the other, in key order.
 fn read_sequential_spans<'a>(
-    ground: &'a QueryContext<'a>,
+    context: &'a QueryContext<'a>,
     spans: &IndexSpans,
     after: Option<&NodeSourcePosition>,
 ) -> CandidateIterator<'a> {
@@ -400,7 +400,7 @@ fn read_sequential_spans<'a>(
                     return Box::new(std::iter::empty());
                 }
                 let end = end.min(after.clone());
-                read_span_entries(ground, &whole, Bound::Included(&start), &end)
+                read_span_entries(context, &whole, Bound::Included(&start), &end)
             }
             Some(after) => {
                 if *after >= end {
@@ -411,9 +411,9 @@ fn read_sequential_spans<'a>(
                 } else {
                     Bound::Included(&*start)
                 };
-                read_span_entries(ground, &whole, bound, &end)
+                read_span_entries(context, &whole, bound, &end)
             }
-            None => read_span_entries(ground, &whole, Bound::Included(&start), &end),
+            None => read_span_entries(context, &whole, Bound::Included(&start), &end),
         }
     });
     let map = spans.map_name.clone();

@@ -98,7 +98,7 @@ pub(crate) struct QueryPlan<'q> {
 
 /// Plans a query that resumes at a position.
 pub(crate) fn plan_query<'q>(
-    ground: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     query: &'q ContentQuery,
     limit: Option<u64>,
     position: Option<&CursorPosition>,
@@ -113,12 +113,12 @@ pub(crate) fn plan_query<'q>(
             {
                 match mark {
                     RowPosition::Single(mark) => Some(mark),
-                    RowPosition::Joined { previous_outer: before, .. } => before.as_ref(),
+                    RowPosition::Joined { previous_outer, .. } => previous_outer.as_ref(),
                 }
             }
             _ => None,
         };
-        let part = plan_select(ground, query, select, limit, mark)?;
+        let part = plan_select(context, query, select, limit, mark)?;
         is_by_score &= matches!(part.access_plan.source, NodeSource::FullText(_));
         parts.push(part);
     }
@@ -129,7 +129,7 @@ pub(crate) fn plan_query<'q>(
 }
 
 fn plan_select<'q>(
-    ground: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     query: &'q ContentQuery,
     select: &'q SelectStatement,
     limit: Option<u64>,
@@ -153,7 +153,7 @@ fn plan_select<'q>(
     });
     let is_single = select.joins.is_empty();
     let access = plan_access(
-        ground,
+        context,
         &SelectorRequirements {
             selector: &select.selector.name,
             node_type: &select.selector.node_type,
@@ -195,30 +195,30 @@ impl QueryPlan<'_> {
     /// Runs the query from a position.
     pub(crate) fn matched_rows<'a>(
         &'a self,
-        ground: &'a QueryContext<'a>,
+        context: &'a QueryContext<'a>,
         position: Option<&'a CursorPosition>,
     ) -> MatchedRowIterator<'a> {
         if self.is_sorted {
-            return self.sorted_rows(ground, position);
+            return self.sorted_rows(context, position);
         }
         let (first, mark) = match position {
-            Some(CursorPosition::Unsorted { part_index: part, position: mark }) => {
-                (*part, Some(mark))
+            Some(CursorPosition::Unsorted { part_index, position: mark }) => {
+                (*part_index, Some(mark))
             }
             _ => (0, None),
         };
         let parts = self.parts.iter().enumerate().skip(first);
-        Box::new(parts.flat_map(move |(number, part)| {
+        Box::new(parts.flat_map(move |(number, part_index)| {
             let mark = mark.filter(|_| number == first);
-            let rows = part.matched_rows(ground, mark);
-            self.without_duplicate_rows(ground, number, rows)
+            let rows = part_index.matched_rows(context, mark);
+            self.without_duplicate_rows(context, number, rows)
         }))
     }
 
     /// Skips the rows that an earlier part of the union returns.
     fn without_duplicate_rows<'a>(
         &'a self,
-        ground: &'a QueryContext<'a>,
+        context: &'a QueryContext<'a>,
         number: usize,
         rows: MatchedRowIterator<'a>,
     ) -> MatchedRowIterator<'a> {
@@ -232,7 +232,7 @@ impl QueryPlan<'_> {
                 Err(error) => return Some(Err(error)),
             };
             for earlier in self.parts.iter().take(number) {
-                match earlier.contains_row(ground, &row) {
+                match earlier.contains_row(context, &row) {
                     Ok(true) => return None,
                     Ok(false) => {}
                     Err(error) => return Some(Err(error)),
@@ -245,13 +245,13 @@ impl QueryPlan<'_> {
     /// Merges the sorted rows of all parts.
     fn sorted_rows<'a>(
         &'a self,
-        ground: &'a QueryContext<'a>,
+        context: &'a QueryContext<'a>,
         position: Option<&'a CursorPosition>,
     ) -> MatchedRowIterator<'a> {
         let mut parts = Vec::new();
         for (number, part) in self.parts.iter().enumerate() {
-            let rows = part.sorted_rows(ground, position, self.limit);
-            parts.push(self.without_duplicate_rows(ground, number, rows).peekable());
+            let rows = part.sorted_rows(context, position, self.limit);
+            parts.push(self.without_duplicate_rows(context, number, rows).peekable());
         }
         let descending: Vec<bool> =
             self.query.orderings.iter().map(|ordering| ordering.is_descending).collect();
@@ -277,9 +277,9 @@ impl QueryPlan<'_> {
 
 impl SelectPlan<'_> {
     /// Returns true if this part also returns a given row of another part.
-    fn contains_row(&self, ground: &QueryContext<'_>, row: &MatchedRow) -> Result<bool> {
+    fn contains_row(&self, context: &QueryContext<'_>, row: &MatchedRow) -> Result<bool> {
         let Some(Some(node)) = row.nodes.first() else { return Ok(false) };
-        let Some(subject) = filtered_node(node, row.score, ground) else { return Ok(false) };
+        let Some(subject) = filtered_node(node, row.score, context) else { return Ok(false) };
         if row.nodes.len() != self.select.joins.len() + 1
             || !matches_access_plan(&self.access_plan, subject)?
         {
@@ -290,7 +290,7 @@ impl SelectPlan<'_> {
             _ => self.access_plan.full_text_check.as_ref(),
         };
         if let Some(search) = text
-            && search.look_up_node(ground, node, subject)?.is_none()
+            && search.look_up_node(context, node, subject)?.is_none()
         {
             return Ok(false);
         }
@@ -298,8 +298,8 @@ impl SelectPlan<'_> {
             return Ok(true);
         }
         let outer = MatchedRow { nodes: vec![Some(node.clone())], ..row.clone() };
-        let rows = self.join_row(ground, outer, &mut self.join_states())?;
-        let mut rows = self.finish_rows(ground, Box::new(rows.into_iter().map(Ok)));
+        let rows = self.join_row(context, outer, &mut self.join_states())?;
+        let mut rows = self.finish_rows(context, Box::new(rows.into_iter().map(Ok)));
         let paths = row.paths();
         rows.try_fold(false, |has, row| Ok(has || row?.paths() == paths))
     }
@@ -307,7 +307,7 @@ impl SelectPlan<'_> {
     /// Runs the part in the order of its source.
     fn matched_rows<'a>(
         &'a self,
-        ground: &'a QueryContext<'a>,
+        context: &'a QueryContext<'a>,
         mark: Option<&'a RowPosition>,
     ) -> MatchedRowIterator<'a> {
         if self.select.joins.is_empty() {
@@ -315,25 +315,23 @@ impl SelectPlan<'_> {
                 Some(RowPosition::Single(mark)) => Some(mark),
                 _ => None,
             };
-            return self.finish_rows(ground, read_access_rows(ground, &self.access_plan, mark));
+            return self.finish_rows(context, read_access_rows(context, &self.access_plan, mark));
         }
-        let (before, skip) = match mark {
-            Some(RowPosition::Joined {
-                previous_outer: before,
-                outer_path: outer,
-                inner_paths: inner,
-            }) => (before.as_ref(), Some((outer, inner))),
+        let (previous_outer, skip) = match mark {
+            Some(RowPosition::Joined { previous_outer, outer_path: outer, inner_paths }) => {
+                (previous_outer.as_ref(), Some((outer, inner_paths)))
+            }
             _ => (None, None),
         };
-        let mut last = before.cloned();
+        let mut last = previous_outer.cloned();
         let mut states = self.join_states();
-        let outer_rows = read_access_rows(ground, &self.access_plan, before);
+        let outer_rows = read_access_rows(context, &self.access_plan, previous_outer);
         let rows = outer_rows.flat_map(move |outer| -> MatchedRowIterator<'a> {
             let joined = |outer: MatchedRow| {
                 let RowPosition::Single(mark) = outer.position.clone() else {
                     return Ok(Vec::new());
                 };
-                let rows = self.join_row(ground, outer, &mut states)?;
+                let rows = self.join_row(context, outer, &mut states)?;
                 Ok(rows_after(rows, last.replace(mark).as_ref(), skip))
             };
             match outer.and_then(joined) {
@@ -341,7 +339,7 @@ impl SelectPlan<'_> {
                 Err(error) => Box::new(std::iter::once(Err(error))),
             }
         });
-        self.finish_rows(ground, Box::new(rows))
+        self.finish_rows(context, Box::new(rows))
     }
 
     fn join_states(&self) -> Vec<JoinState> {
@@ -351,7 +349,7 @@ impl SelectPlan<'_> {
     /// Joins all selectors to one outer row. Partners are sorted by path.
     fn join_row(
         &self,
-        ground: &QueryContext<'_>,
+        context: &QueryContext<'_>,
         outer: MatchedRow,
         states: &mut [JoinState],
     ) -> Result<Vec<MatchedRow>> {
@@ -359,8 +357,8 @@ impl SelectPlan<'_> {
         for (join, state) in self.select.joins.iter().zip(states) {
             let mut next = Vec::new();
             for row in &rows {
-                next.extend(self.join_partners(ground, row, join, state)?);
-                check_memory(ground, next.len())?;
+                next.extend(self.join_partners(context, row, join, state)?);
+                check_memory(context, next.len())?;
             }
             rows = next;
         }
@@ -371,7 +369,7 @@ impl SelectPlan<'_> {
     /// Returns the row combined with each partner that one join finds for it.
     fn join_partners(
         &self,
-        ground: &QueryContext<'_>,
+        context: &QueryContext<'_>,
         row: &MatchedRow,
         join: &QueryJoin,
         state: &mut JoinState,
@@ -386,10 +384,10 @@ impl SelectPlan<'_> {
         if state.partners.is_none()
             && let Some(tied) = join_constraints(&join.condition, name, &node)?
         {
-            let access = plan_access(ground, &self.partner_requirements(join, tied))?;
-            self.gather_partners(ground, join, state, access.cost)?;
+            let access = plan_access(context, &self.partner_requirements(join, tied))?;
+            self.gather_partners(context, join, state, access.cost)?;
             if state.partners.is_none() {
-                for partner in read_access_rows(ground, &access, None) {
+                for partner in read_access_rows(context, &access, None) {
                     partners.extend(partner?.nodes.into_iter().flatten());
                 }
             }
@@ -397,7 +395,7 @@ impl SelectPlan<'_> {
         if let Some(gathered) = &state.partners {
             let values = outer_values(&join.condition, name, &node)?.unwrap_or_default();
             for partner in gathered.nodes_with_values(&values) {
-                ground.count_row()?;
+                context.count_row()?;
                 partners.push(partner.clone());
             }
         }
@@ -433,7 +431,7 @@ impl SelectPlan<'_> {
     /// for this row.
     fn gather_partners(
         &self,
-        ground: &QueryContext<'_>,
+        context: &QueryContext<'_>,
         join: &QueryJoin,
         state: &mut JoinState,
         cost: u64,
@@ -448,15 +446,15 @@ impl SelectPlan<'_> {
             let (selector, property) = (name.to_owned(), property.to_owned());
             let exists = QueryConstraint::Exists { selector, property };
             state.full_access_plan =
-                Some(plan_access(ground, &self.partner_requirements(join, vec![exists]))?);
+                Some(plan_access(context, &self.partner_requirements(join, vec![exists]))?);
         }
         let Some(all) = &state.full_access_plan else { return Ok(()) };
         // If all partners do not fit in memory, they are looked up as long as that reads fewer than all of them.
-        let is_fit = all.estimated_nodes <= ground.limits.max_rows_in_memory as u64;
+        let is_fit = all.estimated_nodes <= context.limits.max_rows_in_memory as u64;
         let is_helped = cost.saturating_mul(2) < all.cost;
         if state.lookup_cost >= all.cost && (is_fit || !is_helped) {
-            let rows = read_access_rows(ground, all, None);
-            state.partners = Some(JoinPartners::gather_from_rows(ground, rows, (name, property))?);
+            let rows = read_access_rows(context, all, None);
+            state.partners = Some(JoinPartners::gather_from_rows(context, rows, name, property)?);
         }
         Ok(())
     }
@@ -464,7 +462,7 @@ impl SelectPlan<'_> {
     /// Evaluates the remaining conditions, and computes the sort keys of the rows.
     fn finish_rows<'a>(
         &'a self,
-        ground: &'a QueryContext<'a>,
+        context: &'a QueryContext<'a>,
         rows: MatchedRowIterator<'a>,
     ) -> MatchedRowIterator<'a> {
         if self.residual_filter.is_none() && self.orderings.is_empty() {
@@ -476,7 +474,7 @@ impl SelectPlan<'_> {
                     .nodes
                     .iter()
                     .map(|node| {
-                        node.as_ref().and_then(|node| filtered_node(node, row.score, ground))
+                        node.as_ref().and_then(|node| filtered_node(node, row.score, context))
                     })
                     .collect();
                 if let Some(residual) = &self.residual_filter
@@ -495,25 +493,31 @@ impl SelectPlan<'_> {
     /// Runs the part in the wanted order.
     fn sorted_rows<'a>(
         &'a self,
-        ground: &'a QueryContext<'a>,
+        context: &'a QueryContext<'a>,
         position: Option<&'a CursorPosition>,
         limit: Option<u64>,
     ) -> MatchedRowIterator<'a> {
         let descending: Vec<bool> =
             self.orderings.iter().map(|(_, descending)| *descending).collect();
         let behind = match position {
-            Some(CursorPosition::Sorted { sort_keys: keys, paths }) => Some(RowSortKey {
-                sort_keys: keys.clone(),
+            Some(CursorPosition::Sorted { sort_keys, paths }) => Some(RowSortKey {
+                sort_keys: sort_keys.clone(),
                 descending: descending.clone(),
                 paths: paths.clone(),
             }),
             _ => None,
         };
         if self.access_plan.is_ordered {
-            return self.index_ordered_rows(ground, behind, limit);
+            return self.index_ordered_rows(context, behind, limit);
         }
         let sorted = || {
-            sort_rows(ground, self.matched_rows(ground, None), behind.as_ref(), &descending, limit)
+            sort_rows(
+                context,
+                self.matched_rows(context, None),
+                behind.as_ref(),
+                &descending,
+                limit,
+            )
         };
         match sorted() {
             Ok(rows) => Box::new(rows.into_iter().map(Ok)),
@@ -524,7 +528,7 @@ impl SelectPlan<'_> {
     /// Reads rows from an index that has them in order of the first key; rows with equal keys are sorted.
     fn index_ordered_rows<'a>(
         &'a self,
-        ground: &'a QueryContext<'a>,
+        context: &'a QueryContext<'a>,
         behind: Option<RowSortKey>,
         limit: Option<u64>,
     ) -> MatchedRowIterator<'a> {
@@ -534,7 +538,8 @@ impl SelectPlan<'_> {
             behind.as_ref().is_some_and(|behind| behind.sort_keys.first() == Some(&None));
         let empty_first = !descending.first().copied().unwrap_or(false);
         let access = narrow_access_plan(&self.access_plan, behind.as_ref());
-        let mut rows = self.finish_rows(ground, read_access_rows_owned(ground, access)).peekable();
+        let mut rows =
+            self.finish_rows(context, read_access_rows_owned(context, access)).peekable();
         let (order, limits) = (descending.clone(), behind.clone());
         let groups = std::iter::from_fn(move || {
             let first = match rows.next()? {
@@ -553,7 +558,7 @@ impl SelectPlan<'_> {
                 }
                 Some(next)
             }));
-            let sorted = sort_rows(ground, Box::new(group), limits.as_ref(), &order, limit);
+            let sorted = sort_rows(context, Box::new(group), limits.as_ref(), &order, limit);
             Some(match error {
                 Some(error) => Err(error),
                 None => sorted,
@@ -570,7 +575,7 @@ impl SelectPlan<'_> {
         }
         // In descending order, nodes without a value come last. They are read only when the others are used up.
         let empty = std::iter::once_with(move || {
-            self.rows_without_key(ground, behind.as_ref(), &descending, limit)
+            self.rows_without_key(context, behind.as_ref(), &descending, limit)
         });
         let empty = empty.flat_map(|rows| -> MatchedRowIterator<'a> {
             match rows {
@@ -584,20 +589,20 @@ impl SelectPlan<'_> {
     /// Finds the rows whose first key is empty.
     fn rows_without_key(
         &self,
-        ground: &QueryContext<'_>,
+        context: &QueryContext<'_>,
         behind: Option<&RowSortKey>,
         descending: &[bool],
         limit: Option<u64>,
     ) -> Result<Vec<MatchedRow>> {
         let own = self.select.constraint.iter().flat_map(QueryConstraint::conjuncts).cloned();
         let access = plan_access(
-            ground,
+            context,
             &SelectorRequirements::all_matching(&self.select.selector, own.collect()),
         )?;
-        let rows = self.finish_rows(ground, read_access_rows_owned(ground, access));
+        let rows = self.finish_rows(context, read_access_rows_owned(context, access));
         let empty = rows
             .filter(|row| row.as_ref().map_or(true, |row| row.sort_keys.first() == Some(&None)));
-        sort_rows(ground, Box::new(empty), behind, descending, limit)
+        sort_rows(context, Box::new(empty), behind, descending, limit)
     }
 }
 
@@ -663,50 +668,50 @@ fn narrow_access_plan(access: &AccessPlan, behind: Option<&RowSortKey>) -> Acces
 }
 
 /// Prepares a node for filters.
-pub(crate) fn filtered_node<'a>(
+fn filtered_node<'a>(
     node: &'a Node,
     score: f32,
-    ground: &'a QueryContext<'_>,
+    context: &'a QueryContext<'_>,
 ) -> Option<FilteredNode<'a>> {
-    FilteredNode::from_node(node, score, ground.snapshot)
+    FilteredNode::from_node(node, score, context.snapshot)
 }
 
 /// Reads the nodes of one selector that meet its constraints.
 fn read_access_rows<'a>(
-    ground: &'a QueryContext<'a>,
+    context: &'a QueryContext<'a>,
     access: &'a AccessPlan,
     mark: Option<&NodeSourcePosition>,
 ) -> MatchedRowIterator<'a> {
     let candidates = match &access.source {
-        NodeSource::Scan { root_path: above, is_children_only: is_flat } => {
-            scan_nodes(ground, access, above, *is_flat, mark)
+        NodeSource::Scan { root_path, is_children_only } => {
+            scan_nodes(context, access, root_path, *is_children_only, mark)
         }
-        source => read_candidates(ground, source, mark),
+        source => read_candidates(context, source, mark),
     };
     Box::new(candidates.filter_map(move |candidate| {
-        candidate.and_then(|candidate| row_from_candidate(ground, access, candidate)).transpose()
+        candidate.and_then(|candidate| row_from_candidate(context, access, candidate)).transpose()
     }))
 }
 
 /// Like [`read_access_rows`], but takes ownership of the access plan.
 fn read_access_rows_owned<'a>(
-    ground: &'a QueryContext<'a>,
+    context: &'a QueryContext<'a>,
     access: AccessPlan,
 ) -> MatchedRowIterator<'a> {
     if let NodeSource::Scan { .. } = &access.source {
         // A scan borrows its access plan, so its rows are collected first. The caller sorts them in any case.
-        let rows: Vec<Result<MatchedRow>> = read_access_rows(ground, &access, None).collect();
+        let rows: Vec<Result<MatchedRow>> = read_access_rows(context, &access, None).collect();
         return Box::new(rows.into_iter());
     }
-    let candidates = read_candidates(ground, &access.source, None);
+    let candidates = read_candidates(context, &access.source, None);
     Box::new(candidates.filter_map(move |candidate| {
-        candidate.and_then(|candidate| row_from_candidate(ground, &access, candidate)).transpose()
+        candidate.and_then(|candidate| row_from_candidate(context, &access, candidate)).transpose()
     }))
 }
 
 /// Loads the node of a candidate, as far as the viewer may read it, and checks it.
 fn row_from_candidate(
-    ground: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     access: &AccessPlan,
     candidate: CandidateNode,
 ) -> Result<Option<MatchedRow>> {
@@ -715,11 +720,11 @@ fn row_from_candidate(
     }
     let (node, is_decided) = match candidate.node {
         // What a scan has admitted is valid for a viewer who sees everything.
-        Some(node) => (Some(node).filter(Node::is_visible), !ground.snapshot.has_viewer()),
-        None => (ground.snapshot.node(&candidate.path)?, false),
+        Some(node) => (Some(node).filter(Node::is_visible), !context.snapshot.has_viewer()),
+        None => (context.snapshot.node(&candidate.path)?, false),
     };
     let Some(node) = node else { return Ok(None) };
-    let Some(subject) = filtered_node(&node, candidate.score, ground) else {
+    let Some(subject) = filtered_node(&node, candidate.score, context) else {
         let reason = "its body cannot be decoded";
         return Err(ContentError::Damaged { path: candidate.path, reason }.into());
     };
@@ -739,7 +744,7 @@ fn row_from_candidate(
         }
     }
     if let Some(search) = &access.full_text_check {
-        let Some(hit) = search.look_up_node(ground, &node, subject)? else { return Ok(None) };
+        let Some(hit) = search.look_up_node(context, &node, subject)? else { return Ok(None) };
         (score, excerpt) = if node.is_document_visible() { hit } else { (DEFAULT_SCORE, None) };
     }
     let mark = RowPosition::Single(mark);

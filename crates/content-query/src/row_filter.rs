@@ -453,11 +453,11 @@ pub(crate) fn like_prefix(pattern: &[WildcardToken]) -> String {
     pattern.iter().map_while(literal).collect()
 }
 
-pub(crate) fn name_of_path(path: &str) -> &str {
+fn name_of_path(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(_, name)| name)
 }
 
-pub(crate) fn parent_of_path(path: &str) -> Option<&str> {
+fn parent_of_path(path: &str) -> Option<&str> {
     match path.rsplit_once('/')? {
         ("", "") => None,
         ("", _) => Some("/"),
@@ -465,7 +465,7 @@ pub(crate) fn parent_of_path(path: &str) -> Option<&str> {
     }
 }
 
-pub(crate) fn is_path_below(path: &str, above: &NodePath) -> bool {
+fn is_path_below(path: &str, above: &NodePath) -> bool {
     if above.is_root() {
         return path != "/";
     }

@@ -74,7 +74,7 @@ impl Ord for SortHeapEntry {
 
 /// Sorts rows. If only some are wanted, no more than these are kept in memory.
 pub(crate) fn sort_rows(
-    ground: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     rows: MatchedRowIterator<'_>,
     behind: Option<&RowSortKey>,
     descending: &[bool],
@@ -97,14 +97,14 @@ pub(crate) fn sort_rows(
         // Many rows are held although few are used; without their bodies, only paths and headers stay in memory.
         row.nodes.iter_mut().flatten().for_each(Node::release_body);
         heap.push(SortHeapEntry(ranked, row));
-        check_memory(ground, heap.len())?;
+        check_memory(context, heap.len())?;
     }
     Ok(heap.into_sorted_vec().into_iter().map(|heaped| heaped.1).collect())
 }
 
 /// Fails if holding this many rows exceeds the limits.
-pub(crate) fn check_memory(ground: &QueryContext<'_>, rows: usize) -> Result<()> {
-    let limit = ground.limits.max_rows_in_memory;
+pub(crate) fn check_memory(context: &QueryContext<'_>, rows: usize) -> Result<()> {
+    let limit = context.limits.max_rows_in_memory;
     if rows > limit {
         return Err(Error::QueryLimit {
             limit: format!(

@@ -71,14 +71,7 @@ impl Sql2Parser<'_> {
         let function = self.peek_function().unwrap_or_default();
         self.advance();
         self.expect_symbol("(")?;
-        let has_selector = *self.peek_kind(1) == Sql2TokenKind::Symbol(",");
-        let selector = if has_selector {
-            let selector = self.parse_known_selector()?;
-            self.expect_symbol(",")?;
-            selector
-        } else {
-            self.only_selector()?
-        };
+        let selector = self.parse_leading_selector()?;
         let path = self.parse_path()?;
         self.expect_symbol(")")?;
         Ok(match &*function {
@@ -142,6 +135,16 @@ impl Sql2Parser<'_> {
         Ok(QueryConstraint::Contains { selector, property, text })
     }
 
+    /// Parses the selector that precedes the first argument of a function; without one, the query must have one only.
+    fn parse_leading_selector(&mut self) -> QueryParseResult<String> {
+        if *self.peek_kind(1) != Sql2TokenKind::Symbol(",") {
+            return self.only_selector();
+        }
+        let selector = self.parse_known_selector()?;
+        self.expect_symbol(",")?;
+        Ok(selector)
+    }
+
     fn parse_similar(&mut self) -> QueryParseResult<QueryConstraint> {
         self.advance();
         self.expect_symbol("(")?;
@@ -155,14 +158,7 @@ impl Sql2Parser<'_> {
     fn parse_suggestion(&mut self, is_spellcheck: bool) -> QueryParseResult<QueryConstraint> {
         self.advance();
         self.expect_symbol("(")?;
-        let has_selector = *self.peek_kind(1) == Sql2TokenKind::Symbol(",");
-        let selector = if has_selector {
-            let selector = self.parse_known_selector()?;
-            self.expect_symbol(",")?;
-            selector
-        } else {
-            self.only_selector()?
-        };
+        let selector = self.parse_leading_selector()?;
         let text = self.parse_literal()?;
         self.expect_symbol(")")?;
         Ok(if is_spellcheck {
@@ -177,10 +173,10 @@ impl Sql2Parser<'_> {
         if self.take_keyword("IS") {
             let is_denied = self.take_keyword("NOT");
             self.expect_keyword("NULL")?;
-            let QueryOperand::Property { selector, name: property } = operand else {
+            let QueryOperand::Property { selector, name } = operand else {
                 return self.expected_error("a property before `IS NULL`");
             };
-            let exists = QueryConstraint::Exists { selector, property };
+            let exists = QueryConstraint::Exists { selector, property: name };
             return Ok(if is_denied { exists } else { QueryConstraint::Not(Box::new(exists)) });
         }
         let is_denied = self.take_keyword("NOT");

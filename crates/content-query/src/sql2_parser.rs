@@ -83,7 +83,7 @@ impl Sql2Parser<'_> {
         ))
     }
 
-    pub(crate) fn is_keyword(&self, keyword: &str) -> bool {
+    fn is_keyword(&self, keyword: &str) -> bool {
         matches!(self.current_kind(), Sql2TokenKind::Word(text) if text.eq_ignore_ascii_case(keyword))
     }
 
@@ -359,10 +359,10 @@ impl Sql2Parser<'_> {
     }
 
     fn resolve_column(&self, raw: UnresolvedColumn) -> QueryParseResult<Vec<QueryColumn>> {
-        let UnresolvedColumn { source_column: at, selector, name, alias } = raw;
+        let UnresolvedColumn { source_column, selector, name, alias } = raw;
         let Some(name) = name else {
             let selectors = match selector {
-                Some(selector) => vec![self.check_selector(selector, at)?],
+                Some(selector) => vec![self.check_selector(selector, source_column)?],
                 None => self.selectors.clone(),
             };
             let column =
@@ -370,10 +370,10 @@ impl Sql2Parser<'_> {
             return Ok(selectors.into_iter().map(column).collect());
         };
         let selector = match selector {
-            Some(selector) => self.check_selector(selector, at)?,
-            None => {
-                self.only_selector().map_err(|error| QuerySyntaxError { column: at, ..error })?
-            }
+            Some(selector) => self.check_selector(selector, source_column)?,
+            None => self
+                .only_selector()
+                .map_err(|error| QuerySyntaxError { column: source_column, ..error })?,
         };
         Ok(vec![QueryColumn { selector, content: column_content(&name), alias }])
     }

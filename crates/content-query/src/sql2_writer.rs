@@ -55,25 +55,20 @@ impl fmt::Display for SelectStatement {
             }
             write!(f, "{column}")?;
         }
-        let Self { selector, joins, constraint, .. } = self;
+        let Self { selector: name, joins, constraint, .. } = self;
         write!(
             f,
             " FROM [{}] AS {}",
-            bracketed(&selector.node_type),
-            format_selector_name(&selector.name)
+            bracketed(&name.node_type),
+            format_selector_name(&name.name)
         )?;
         for join in joins {
             let kind = match join.kind {
                 JoinKind::Inner => "INNER",
                 JoinKind::LeftOuter => "LEFT OUTER",
             };
-            let QuerySelector { node_type, name: selector } = &join.selector;
-            write!(
-                f,
-                " {kind} JOIN [{}] AS {}",
-                bracketed(node_type),
-                format_selector_name(selector)
-            )?;
+            let QuerySelector { node_type, name } = &join.selector;
+            write!(f, " {kind} JOIN [{}] AS {}", bracketed(node_type), format_selector_name(name))?;
             write!(f, " ON {}", join.condition)?;
         }
         constraint.as_ref().map_or(Ok(()), |constraint| write!(f, " WHERE {constraint}"))
@@ -220,8 +215,8 @@ impl fmt::Display for QueryConstraint {
 impl fmt::Display for QueryOperand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Property { selector, name: property } => {
-                write!(f, "{}.[{}]", format_selector_name(selector), bracketed(property))
+            Self::Property { selector, name } => {
+                write!(f, "{}.[{}]", format_selector_name(selector), bracketed(name))
             }
             Self::Length(inner) => write!(f, "LENGTH({inner})"),
             Self::Upper(inner) => write!(f, "UPPER({inner})"),

@@ -301,8 +301,8 @@ impl XPathParser<'_> {
             }
         }
         match operand {
-            QueryOperand::Property { selector, name: property } => {
-                Ok(QueryConstraint::Exists { selector, property })
+            QueryOperand::Property { selector, name } => {
+                Ok(QueryConstraint::Exists { selector, property: name })
             }
             _ => self.scanner.expected_error("a comparison after the function"),
         }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use tympan_store::{ChunkBatch, ChunkId, Revision, RootPin, SortedMap, StoreRoot};
 
+use crate::access::{FORMER_POLICIES_MAP, FormerPolicyEdits};
 use crate::branch::branch_ref::{
     BASE_REF_PREFIX, MAIN_BRANCH, REPLACED_REF_PREFIX, RevisionDetails, base_ref_branches,
     base_ref_name, stage_ref_moves,
@@ -200,32 +201,34 @@ impl Repository {
                 let change = change?;
                 edits.insert(record_key::record_key(&change.path)?, change.into_record_after());
             }
-            let RevisionDetails { user, message, time: at } = revising;
+            let RevisionDetails { user, message, time } = revising;
             let versions = &VersionEdits::new();
             let change = CommitDetails {
                 user,
                 message,
-                time: at,
+                time,
                 version_edits: versions,
                 moves: &[],
                 replication: None,
             };
-            let moves = withdrawal::document_moves(&head.0, &edits, &change)?;
-            let stamped = withdrawal::records_with_own_stamps(&head.0, &edits)?;
+            let moves = withdrawal::document_moves(&head.view, &edits, &change)?;
+            let stamped = withdrawal::records_with_own_stamps(&head.view, &edits)?;
             if let Some(edited) =
-                commit::stage_edited_maps(&target.0, &stamped, versions, &mut batch)?
+                commit::stage_edited_maps(&target.view, &stamped, versions, &mut batch)?
             {
                 maps = edited;
             }
             edits.extend(stamped);
-            for name in [WITHDRAWALS_MAP, ACTIVATED_MAP] {
+            for name in [WITHDRAWALS_MAP, ACTIVATED_MAP, FORMER_POLICIES_MAP] {
                 match before.map(name) {
                     SortedMap::EMPTY_MAP => maps.remove(name),
                     map => maps.insert(name.to_owned(), map),
                 };
             }
-            let withdrawals = withdrawal::visitor_edits(&head.0, &edits, &change, &moves)?;
+            let withdrawals = withdrawal::visitor_edits(&head.view, &edits, &change, &moves)?;
             withdrawal::write_visitor_edits(&mut maps, &withdrawals, reads, &mut batch)?;
+            FormerPolicyEdits::from_edits(&head.view, &edits)?
+                .stage(&head.view, &edits, &mut maps, &mut batch)?;
         }
         if self.branch() != MAIN_BRANCH {
             maps.remove(WITHDRAWALS_MAP);
@@ -274,7 +277,7 @@ impl Repository {
         root.ok_or_else(|| branch_error(name, "it does not exist"))
     }
 
-    pub(crate) fn own_branch_root(&self, name: &str) -> Result<ChunkId> {
+    fn own_branch_root(&self, name: &str) -> Result<ChunkId> {
         if name == MAIN_BRANCH {
             return Err(branch_error(name, "the main branch cannot be merged, renamed or removed"));
         }
@@ -313,6 +316,6 @@ fn check_branch_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn branch_error(name: &str, reason: &'static str) -> Error {
+fn branch_error(name: &str, reason: &'static str) -> Error {
     Error::InvalidBranch { name: name.to_owned(), reason }
 }

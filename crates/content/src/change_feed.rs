@@ -270,9 +270,14 @@ impl ChangePageBuilder<'_> {
         let chunks = &self.repository.0.chunks;
         let _pins = (chunks.pin_root(from), chunks.pin_root(to));
         let maps = (content_map_of(&**chunks, &from)?, content_map_of(&**chunks, &to)?);
-        let sight = self.follower_snapshots(from, to)?;
-        let mut documents =
-            ChangedDocuments::open(self.repository, (from, to), maps, sight, &self.page.next)?;
+        let follower_snapshots = self.follower_snapshots(from, to)?;
+        let mut documents = ChangedDocuments::open(
+            self.repository,
+            (from, to),
+            maps,
+            follower_snapshots,
+            &self.page.next,
+        )?;
         let mut changes = Vec::new();
         let mut coverage = RevisionCoverage::Complete;
         while let Some(key) = documents.advance()? {

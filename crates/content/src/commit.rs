@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
+use crate::access::{CommitPermission, FormerPolicyEdits};
 use crate::commit::blame::attribute_conflicts;
 use crate::commit::commit_details::{CommitChecks, CommitDetails};
 use crate::commit::counter::{apply_increments, extract_increments};
@@ -58,15 +59,15 @@ pub(crate) struct CommitOutcome {
 pub(crate) struct CommitConditions<'a> {
     /// The keys of documents that must be unchanged since the base state of the session.
     pub(crate) guarded_keys: &'a BTreeSet<Vec<u8>>,
-    /// Returns an error if the policies of that state deny the commit.
-    pub(crate) check_permissions: &'a dyn Fn(&SnapshotView) -> Result<()>,
+    /// The permission of the viewer, which is checked again on that state.
+    pub(crate) permission: &'a CommitPermission<'a>,
 }
 
 /// Commits edits that were made on `base`, in a group with concurrent commits of other sessions.
 ///
 /// # Errors
 /// [`Error::Conflicts`] with every conflict and its author, [`Error::DocumentChanged`] for a guarded document, and the
-/// errors of `check_permissions`; nothing is written then.
+/// errors of [`CommitPermission::recheck`]; nothing is written then.
 pub(crate) fn commit_edits(
     base: &Snapshot,
     edits: &RecordEdits,
@@ -81,18 +82,18 @@ pub(crate) fn commit_edits(
     };
     let choice = MergeOptions::default();
     stage_commit(base, change, checks, &|_| Ok(()), |head| {
-        (conditions.check_permissions)(head)?;
-        if head.root_id == base.0.root_id && increments.is_empty() {
+        conditions.permission.recheck(head)?;
+        if head.root_id == base.view.root_id && increments.is_empty() {
             return Ok((Cow::Borrowed(edits), ()));
         }
-        check_guarded_documents(&base.0, conditions.guarded_keys, head)?;
-        let mut clashes = MergeConflicts::new(&choice);
-        let mut merged = match head.root_id == base.0.root_id {
+        check_guarded_documents(&base.view, conditions.guarded_keys, head)?;
+        let mut conflicts = MergeConflicts::new(&choice);
+        let mut merged = match head.root_id == base.view.root_id {
             true => edits.clone(),
-            false => merge_record_edits(&base.0, edits, head, &mut clashes)?,
+            false => merge_record_edits(&base.view, edits, head, &mut conflicts)?,
         };
-        apply_increments(&mut merged, increments, head, &mut clashes)?;
-        resolved_conflicts(clashes)?;
+        apply_increments(&mut merged, increments, head, &mut conflicts)?;
+        resolved_conflicts(conflicts)?;
         Ok((Cow::Owned(merged), ()))
     })
     .map(|(root, ())| root)
@@ -111,9 +112,9 @@ pub(crate) fn commit_merge(
 ) -> Result<CommitOutcome> {
     // The content of a branch was completed when it was committed there.
     let done = stage_commit(base, change, CommitChecks::Package, also, |head| {
-        let (merged, clashes) = merge_branch_edits(&base.0, edits, head, choice)?;
+        let (merged, conflicts) = merge_branch_edits(&base.view, edits, head, choice)?;
         let changes = document_changes(&merged, head)?;
-        Ok((Cow::Owned(merged), (changes, resolved_conflicts(clashes)?)))
+        Ok((Cow::Owned(merged), (changes, resolved_conflicts(conflicts)?)))
     });
     done.map(|(root, (changes, decided))| CommitOutcome {
         root,
@@ -129,9 +130,9 @@ pub(crate) fn merge_branch_edits<'a>(
     head: &SnapshotView,
     choice: &'a MergeOptions,
 ) -> Result<(RecordEdits, MergeConflicts<'a>)> {
-    let mut clashes = MergeConflicts::new(choice);
-    let merged = merge_record_edits(base, edits, head, &mut clashes)?;
-    Ok((merged, clashes))
+    let mut conflicts = MergeConflicts::new(choice);
+    let merged = merge_record_edits(base, edits, head, &mut conflicts)?;
+    Ok((merged, conflicts))
 }
 
 /// Returns the documents that edits change in a state.
@@ -157,23 +158,24 @@ pub(crate) fn document_changes(
 /// other sessions.
 fn stage_commit<'a, T>(
     base: &Snapshot,
-    change: &CommitDetails<'_>,
+    details: &CommitDetails<'_>,
     checks: CommitChecks,
     also: &dyn Fn(&mut ChunkBatch) -> Result<()>,
     mut merge: impl FnMut(&SnapshotView) -> Result<(Cow<'a, RecordEdits>, T)>,
 ) -> Result<(ChunkId, T)> {
     let commits = base
-        .0
+        .view
         .repository_state
         .session_committer
         .as_ref()
-        .ok_or(Error::MissingContentMap(base.0.root_id))?;
+        .ok_or(Error::MissingContentMap(base.view.root_id))?;
     let done = commits.committer.commit_change(|head| {
         let head = open_staged_head(&commits.staged_state, head)?;
         let (mut edits, more) = merge(&head)?;
-        let versions = merge_version_edits(&base.0, change.version_edits, &head)?;
-        let change = &CommitDetails { version_edits: &versions, ..*change };
+        let versions = merge_version_edits(&base.view, details.version_edits, &head)?;
+        let change = &CommitDetails { version_edits: &versions, ..*details };
         let (mut batch, root) = match checks {
+            // A publisher stores what it receives unchanged; the author decides what is withdrawn from its visitors.
             CommitChecks::Unchecked => {
                 stage_edits(&head, &edits, change, &VisitorEdits::default())?
             }
@@ -198,7 +200,7 @@ fn stage_commit<'a, T>(
     });
     done.map_err(|error| match error {
         Error::Conflicts(mut conflicts) => {
-            attribute_conflicts(&base.0.repository_state, base.0.root_id, &mut conflicts);
+            attribute_conflicts(&base.view.repository_state, base.view.root_id, &mut conflicts);
             Error::Conflicts(conflicts)
         }
         error => error,
@@ -209,11 +211,11 @@ fn stage_commit<'a, T>(
 ///
 /// # Errors
 /// [`Error::Conflicts`] if any conflict is undecided.
-fn resolved_conflicts(clashes: MergeConflicts<'_>) -> Result<Vec<(MergeConflict, MergeSide)>> {
-    if clashes.unresolved.is_empty() {
-        Ok(clashes.resolved)
+fn resolved_conflicts(conflicts: MergeConflicts<'_>) -> Result<Vec<(MergeConflict, MergeSide)>> {
+    if conflicts.unresolved.is_empty() {
+        Ok(conflicts.resolved)
     } else {
-        Err(Error::Conflicts(clashes.unresolved))
+        Err(Error::Conflicts(conflicts.unresolved))
     }
 }
 
@@ -287,6 +289,7 @@ pub(crate) fn stage_edited_maps(
     let before = IndexDefinitions::read_cached(head)?;
     let after = index_definitions_after(head, edits, &before)?;
     let mut indexes = IndexEdits::new(IndexMapSelection::All, after.clone());
+    let mut former_policies = FormerPolicyEdits::default();
     for (key, record) in edits {
         let path = record_key::record_path(key)?;
         let old = head.content_map.get(shared.chunk_reader(), key)?;
@@ -294,7 +297,8 @@ pub(crate) fn stage_edited_maps(
         if old == new {
             continue;
         }
-        record_index_change(head, &path, old.as_ref(), record.as_deref(), &mut indexes)?;
+        let derived = DerivedEdits { indexes: &mut indexes, former_policies: &mut former_policies };
+        record_document_change(head, &path, old.as_ref(), record.as_deref(), derived)?;
         writes.insert(key.clone(), new);
     }
     let mut maps = StoreRoot::read(shared.chunk_reader(), &head.root_id)?.maps;
@@ -307,6 +311,7 @@ pub(crate) fn stage_edited_maps(
     maps.insert(CONTENT_MAP.to_owned(), content);
     property_index::drop_stale_maps(&mut maps, &before, &after);
     indexes.apply(&mut maps, shared.chunk_reader(), batch)?;
+    former_policies.stage(head, edits, &mut maps, batch)?;
     Ok(Some(maps))
 }
 
@@ -352,22 +357,29 @@ fn index_definitions_after(
     IndexDefinitions::read_pending(&edited)
 }
 
-/// Derives the index edits of one changed document.
-fn record_index_change(
+/// The edits of the maps beside the content that are derived from changed documents.
+struct DerivedEdits<'a> {
+    indexes: &'a mut IndexEdits,
+    former_policies: &'a mut FormerPolicyEdits,
+}
+
+/// Derives the edits of the maps beside the content from one changed document.
+fn record_document_change(
     head: &SnapshotView,
     path: &NodePath,
     old: Option<&MapValue>,
     new: Option<&ContentRecord>,
-    indexes: &mut IndexEdits,
+    derived: DerivedEdits<'_>,
 ) -> Result<()> {
     let damaged = || Error::Damaged { path: path.clone(), reason: "its record cannot be decoded" };
     let old = old.map(|stored| ContentRecord::decode(stored).ok_or_else(damaged)).transpose()?;
     let old_body = old.as_ref().map(|record| head.load_body(record, path)).transpose()?;
     let new_body = new.map(|record| head.load_body(record, path)).transpose()?;
-    indexes.record_change(
+    derived.indexes.record_change(
         path,
         old.as_ref().zip(old_body.as_deref()),
         new.zip(new_body.as_deref()),
     );
+    derived.former_policies.record_change(path, old_body.as_deref(), new_body.as_deref());
     Ok(())
 }

@@ -82,8 +82,8 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn look_up_paths(&self, index: LookupIndex, value: &str) -> Result<Vec<NodePath>> {
-        let reads = self.0.repository_state.chunk_reader();
-        let map = StoreRoot::read(reads, &self.0.root_id)?.map(index.map_name());
+        let reads = self.view.repository_state.chunk_reader();
+        let map = StoreRoot::read(reads, &self.view.root_id)?.map(index.map_name());
         let mut start =
             value.as_bytes().get(..MAX_VALUE_KEY_BYTES).unwrap_or(value.as_bytes()).to_vec();
         start.push(0);
@@ -110,7 +110,7 @@ impl Snapshot {
         value: &str,
         mut paths: Vec<NodePath>,
     ) -> Result<Vec<NodePath>> {
-        if self.1.is_none() {
+        if self.access_gate.is_none() {
             return Ok(paths);
         }
         let is_shown = |node: BorrowedNode<'_>| match index {
@@ -133,12 +133,12 @@ impl Snapshot {
 
 /// Longer values are truncated in keys, because the tree limits key size; a look-up compares the node's own value. With
 /// the longest path and name a key stays below 2 KiB.
-pub(crate) const MAX_VALUE_KEY_BYTES: usize = 512;
+const MAX_VALUE_KEY_BYTES: usize = 512;
 
 /// The map of links in texts, names of tags and names of policies.
 pub(crate) const LINK_MAP: &str = "link";
 /// The names of all index maps.
-pub(crate) const INDEX_MAP_NAMES: [&str; 7] =
+const INDEX_MAP_NAMES: [&str; 7] =
     ["uuid", "reference", LINK_MAP, "type", "resource", "modified", ORDER_MAP];
 
 pub(crate) type IndexEntries = BTreeSet<(String, Vec<u8>)>;
@@ -158,7 +158,7 @@ pub(crate) enum IndexMapSelection {
 
 /// Returns true if an index map must be either complete or absent, because a partial map would be taken for a complete
 /// one. A state without it gets the map when it is opened, or when the index has been built.
-pub(crate) fn must_be_complete(map: &str) -> bool {
+fn must_be_complete(map: &str) -> bool {
     map == ORDER_MAP || map == LINK_MAP || map.starts_with(MAP_NAME_PREFIX)
 }
 
@@ -197,9 +197,7 @@ impl IndexEdits {
     }
 
     /// Returns the entries that exist afterwards, by map, sorted within each map.
-    pub(crate) fn added_entries(
-        &self,
-    ) -> impl Iterator<Item = (&str, impl Iterator<Item = &[u8]>)> {
+    fn added_entries(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = &[u8]>)> {
         self.edits_by_map.iter().map(|(index, edits)| {
             let there = edits.iter().filter(|(_, is_there)| **is_there);
             (&**index, there.map(|(key, _)| &**key))
@@ -264,9 +262,9 @@ impl IndexEdits {
                 entries.insert((ORDER_MAP.to_owned(), entry));
             }
             if let Some(modified) = record.summary.last_modified() {
-                let moment = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
+                let sort_key = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
                 // The time has a fixed length, so 0x00 bytes in it are harmless.
-                let key = [&moment, &[0][..], path.as_str().as_bytes()].concat();
+                let key = [&sort_key, &[0][..], path.as_str().as_bytes()].concat();
                 entries.insert(("modified".to_owned(), key));
             }
         }
@@ -384,7 +382,7 @@ fn collect_link_entries(
     for (name, property) in body.properties(node) {
         for value in property.values() {
             let BorrowedValue::Text(value_type, text) = value else { continue };
-            for key in link_index_keys(path, name, (value_type, text)) {
+            for key in link_index_keys(path, name, value_type, text) {
                 insert_entry(entries, LINK_MAP, key.as_bytes(), &[path_bytes, name.as_bytes()]);
             }
         }
@@ -392,7 +390,7 @@ fn collect_link_entries(
 }
 
 /// Creates a map of links without links. It holds the empty key, which distinguishes it from an absent map.
-pub(crate) fn create_empty_link_map(batch: &mut ChunkBatch) -> Result<SortedMap> {
+fn create_empty_link_map(batch: &mut ChunkBatch) -> Result<SortedMap> {
     Ok(SortedMap::build(batch, std::iter::once((Vec::new(), presence_value())))?)
 }
 
@@ -414,8 +412,8 @@ impl Snapshot {
         target: &str,
         scope: IndexPathScope,
     ) -> Result<BTreeSet<NodePath>> {
-        let reads = self.0.repository_state.chunk_reader();
-        let maps = StoreRoot::read(reads, &self.0.root_id)?.maps;
+        let reads = self.view.repository_state.chunk_reader();
+        let maps = StoreRoot::read(reads, &self.view.root_id)?.maps;
         let (start, end) = index_key_range(target, scope);
         let mut nodes = BTreeSet::new();
         let mut add = |key: &[u8]| -> Result<()> {
@@ -434,7 +432,7 @@ impl Snapshot {
             return Ok(nodes);
         }
         // A state from before this map: scan all content.
-        for entry in self.0.content_map.range(reads, (Bound::Unbounded, Bound::Unbounded)) {
+        for entry in self.view.content_map.range(reads, (Bound::Unbounded, Bound::Unbounded)) {
             let (key, stored) = entry?;
             let path = record_key::record_path(&key)?;
             let Some(record) = ContentRecord::decode(&stored) else { continue };

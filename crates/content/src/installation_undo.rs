@@ -59,7 +59,7 @@ impl ReplacedRecords {
     /// # Errors
     /// If the store fails or a document is damaged.
     pub fn between(before: &Snapshot, after: &Snapshot, except: &NodePath) -> Result<Self> {
-        let (before, after) = (&before.0, &after.0);
+        let (before, after) = (&before.view, &after.view);
         let mut replaced = Self::default();
         let system = NodePath::new("/jcr:system")?;
         for (key, new) in &after.record_edits {
@@ -291,23 +291,23 @@ fn undo_installation(
     replaced: &ReplacedRecords,
     out: &mut UndoReport,
 ) -> Result<()> {
-    let mut fates = BTreeMap::new();
+    let mut document_undos = BTreeMap::new();
     for key in replaced.record_keys() {
         let path = record_key::record_path(&key)?;
-        let fate = plan_document_undo(session, replaced, key, &path, &mut out.kept)?;
-        fates.insert(path, fate);
+        let document_undo = plan_document_undo(session, replaced, key, &path, &mut out.kept)?;
+        document_undos.insert(path, document_undo);
     }
-    skip_recut_documents(replaced, &mut fates, &mut out.kept);
-    let mut fates: Vec<(NodePath, DocumentUndo)> = fates.into_iter().collect();
-    fates.sort_by_key(|(path, _)| path.depth());
-    for (path, fate) in &fates {
-        if let UndoAction::Put(record) = &fate.action {
+    skip_recut_documents(replaced, &mut document_undos, &mut out.kept);
+    let mut document_undos: Vec<(NodePath, DocumentUndo)> = document_undos.into_iter().collect();
+    document_undos.sort_by_key(|(path, _)| path.depth());
+    for (path, document_undo) in &document_undos {
+        if let UndoAction::Put(record) = &document_undo.action {
             put_record(session, path, record, out)?;
         }
     }
-    for (path, fate) in fates.iter().rev() {
-        if matches!(fate.action, UndoAction::Remove) {
-            remove_record(session, path, &fate.key, out)?;
+    for (path, document_undo) in document_undos.iter().rev() {
+        if matches!(document_undo.action, UndoAction::Remove) {
+            remove_record(session, path, &document_undo.key, out)?;
         }
     }
     Ok(())
@@ -322,7 +322,7 @@ fn plan_document_undo(
     conflicts: &mut Vec<MergeConflict>,
 ) -> Result<DocumentUndo> {
     let snapshot = session.snapshot()?;
-    let view = &snapshot.0;
+    let view = &snapshot.view;
     let tree = |record: Option<&Arc<ContentRecord>>| -> Result<Option<Subtree>> {
         let Some(record) = record else {
             return Ok(None);
@@ -359,28 +359,29 @@ fn plan_document_undo(
 /// or not at all.
 fn skip_recut_documents(
     replaced: &ReplacedRecords,
-    fates: &mut BTreeMap<NodePath, DocumentUndo>,
+    document_undos: &mut BTreeMap<NodePath, DocumentUndo>,
     conflicts: &mut Vec<MergeConflict>,
 ) {
     let holds = |record: Option<&Arc<ContentRecord>>, path: &NodePath| {
         record.map(|record| is_container(path.name(), record.summary.primary_type()))
     };
-    let cut_anew: Vec<NodePath> = fates
+    let cut_anew: Vec<NodePath> = document_undos
         .iter()
-        .filter(|(path, fate)| {
-            let before = holds(replaced.records_before.get(&fate.key), path);
-            let after = holds(replaced.records_after.get(&fate.key), path);
+        .filter(|(path, document_undo)| {
+            let before = holds(replaced.records_before.get(&document_undo.key), path);
+            let after = holds(replaced.records_after.get(&document_undo.key), path);
             before.is_some() && after.is_some() && before != after
         })
         .map(|(path, _)| path.clone())
         .collect();
     for top in cut_anew {
-        let is_hindered =
-            fates.iter().any(|(path, fate)| path.is_within(&top) && !fate.is_complete);
+        let is_hindered = document_undos
+            .iter()
+            .any(|(path, document_undo)| path.is_within(&top) && !document_undo.is_complete);
         if is_hindered {
             conflicts.push(MergeConflict::for_node(&top, ConflictKind::RemoveChangedNode));
-            let below = fates.iter_mut().filter(|(path, _)| path.is_within(&top));
-            below.for_each(|(_, fate)| fate.action = UndoAction::Leave);
+            let below = document_undos.iter_mut().filter(|(path, _)| path.is_within(&top));
+            below.for_each(|(_, document_undo)| document_undo.action = UndoAction::Leave);
         }
     }
 }
@@ -402,7 +403,7 @@ fn put_record(
             return Ok(());
         }
     }
-    let old = snapshot.0.read_record(&record_key::record_key(path)?, path)?;
+    let old = snapshot.view.read_record(&record_key::record_key(path)?, path)?;
     drop(snapshot);
     let is_ordered_anew = container_orders_children(path, Some(record))
         && !container_orders_children(path, old.as_deref());
@@ -421,11 +422,11 @@ fn remove_record(
     out: &mut UndoReport,
 ) -> Result<()> {
     let snapshot = session.snapshot()?;
-    if snapshot.0.read_record(key, path)?.is_none() {
+    if snapshot.view.read_record(key, path)?.is_none() {
         return Ok(());
     }
     let has_strangers =
-        !snapshot.0.records_in_range(&record_key::descendant_key_range(path)?)?.is_empty();
+        !snapshot.view.records_in_range(&record_key::descendant_key_range(path)?)?.is_empty();
     drop(snapshot);
     if has_strangers {
         out.kept.push(MergeConflict::for_node(path, ConflictKind::RemoveChangedNode));

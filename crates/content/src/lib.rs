@@ -31,7 +31,7 @@ mod withdrawal;
 pub use access::account::AccountEditor;
 pub use access::{
     ADMIN_USER, AccessFingerprint, DecidingEntry, PrivilegeCause, PrivilegeExplanation, Privileges,
-    Viewer, is_policy_name,
+    Viewer, is_policy_name, is_restriction_property,
 };
 pub use branch::BranchState;
 pub use branch::branch_ref::RevisionDetails;
@@ -69,7 +69,7 @@ pub use session::Session;
 pub use session::document_edit::DocumentEdit;
 pub use session::edited_document::NodeFields;
 pub use session::sibling_order::SiblingPosition;
-pub use snapshot::{ChildList, LoadedDocument, Node, Snapshot};
+pub use snapshot::{ChildList, LoadedDocument, Node, Snapshot, SubtreeBudget};
 pub use state_reader::document_scan::{DocumentScan, ScanScope, ScannedDocument};
 pub use state_reader::{IndexEntryKeys, IndexMap, StateReader};
 pub use transfer::{DocumentRequirements, StoredDocument};

@@ -168,7 +168,7 @@ impl Snapshot {
     /// # Errors
     /// If the store fails or the root holds no content.
     pub fn snapshot_at(&self, root: ChunkId) -> Result<Self> {
-        Repository(self.0.repository_state.clone()).snapshot_at(root)
+        Repository(self.view.repository_state.clone()).snapshot_at(root)
     }
 }
 

@@ -8,10 +8,9 @@
 //!   parent's record at once.
 //! * A failed commit leaves the pending edits unchanged.
 //!
-//! `edited_document` holds the document being edited, `node_copy` moves and copies, `node_replacement` replaces nodes
-//! without removing their policies, `session_commit` commits,
-//! `sibling_order` orders siblings, `tag` redirects from the old path of a moved tag to the new one, `document_edit`
-//! compares two states of a session.
+//! `edited_document` adds, changes and removes nodes, `node_copy` moves and copies, `node_replacement` replaces nodes
+//! without removing their policies, `sibling_order` orders siblings, `tag` redirects from the old path of a moved tag to
+//! the new one, `session_commit` commits, `document_edit` compares two states of a session.
 
 pub(crate) mod document_edit;
 pub(crate) mod edited_document;
@@ -21,7 +20,7 @@ mod session_commit;
 pub(crate) mod sibling_order;
 mod tag;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -31,15 +30,13 @@ use tympan_store::CollectionHold;
 use crate::access::{AccessGate, RecordExtent, can_alter_property, is_policy_path};
 use crate::commit::commit_details::{CommitChecks, ReplicationChanges};
 use crate::document::body::DocumentBody;
-use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::model::order_key::OrderKey;
 use crate::repository::Repository;
-use crate::snapshot::SnapshotView;
 use crate::version::checked_in::CheckInBypass;
 use crate::{
-    BlobId, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Viewer,
-    check_item_name, document::record_key,
+    BlobId, Error, Node, NodePath, Privileges, Result, Snapshot, Subtree, Viewer,
+    document::record_key,
 };
 
 /// One user's view and pending edits.
@@ -123,9 +120,9 @@ impl Session {
     }
 
     fn for_viewer(repository: Repository, base: Snapshot, viewer: &Viewer) -> Self {
-        let gate = base.as_viewer(viewer).1;
+        let access_gate = AccessGate::open(&base, viewer);
         let session = Self::new(repository, base, viewer.name());
-        Self { viewer: viewer.clone(), access_gate: gate, ..session }
+        Self { viewer: viewer.clone(), access_gate, ..session }
     }
 
     /// Stores a blob for a property that is set before the session ends.
@@ -184,12 +181,12 @@ impl Session {
     /// # Errors
     /// If the store fails.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
-        Ok(Snapshot(self.unrestricted_snapshot()?.0, self.access_gate.clone()))
+        Ok(self.unrestricted_snapshot()?.with_access_gate(self.access_gate.clone()))
     }
 
     /// Returns the state that the session began with, as its viewer sees it.
     pub(crate) fn base_snapshot(&self) -> Snapshot {
-        Snapshot(self.base.0.clone(), self.access_gate.clone())
+        self.base.with_access_gate(self.access_gate.clone())
     }
 
     /// Returns true if the viewer may change a property of a node.
@@ -283,7 +280,8 @@ impl Session {
     /// If the store fails.
     pub fn has_changes(&mut self) -> Result<bool> {
         self.write_back_edited_document()?;
-        Ok(!(self.pending.0.record_edits.is_empty() && self.pending.0.version_edits.is_empty()))
+        Ok(!(self.pending.view.record_edits.is_empty()
+            && self.pending.view.version_edits.is_empty()))
     }
 
     /// Finds a node, pending edits included.
@@ -292,109 +290,6 @@ impl Session {
     /// If the store fails.
     pub fn node(&mut self, path: &NodePath) -> Result<Option<Node>> {
         self.snapshot()?.node(path)
-    }
-
-    /// Sets a property.
-    ///
-    /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::InvalidName`]; [`Error::AccessDenied`] in a policy that the viewer does not see.
-    pub fn set_property(&mut self, path: &NodePath, name: &str, property: Property) -> Result<()> {
-        check_item_name(name)?;
-        self.require_editable(path)?;
-        self.edit_node(path, |node| {
-            node.properties.insert(name.to_owned(), property);
-            Ok(())
-        })
-    }
-
-    /// Removes a property; returns true if it existed.
-    ///
-    /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::AccessDenied`] in a policy that the viewer does not see.
-    pub fn remove_property(&mut self, path: &NodePath, name: &str) -> Result<bool> {
-        self.require_editable(path)?;
-        self.edit_node(path, |node| Ok(node.properties.remove(name).is_some()))
-    }
-
-    /// Adds an empty node.
-    ///
-    /// # Errors
-    /// [`Error::NodeExists`], or [`Error::AccessDenied`] where the viewer does not see it; [`Error::NodeMissing`] for the
-    /// parent.
-    pub fn add_node(&mut self, path: &NodePath, primary_type: &str) -> Result<()> {
-        if self.unrestricted_snapshot()?.node(path)?.is_some() {
-            return Err(self.node_exists_error(path)?);
-        }
-        self.put_node(path, Subtree::new(path.name(), primary_type))
-    }
-
-    /// Replaces the node at a path, with everything below it. The node keeps its position among its siblings; a new one
-    /// goes last.
-    ///
-    /// # Errors
-    /// [`Error::NodeMissing`] for the parent; [`Error::InvalidName`] for any name in the tree; [`Error::AccessDenied`]
-    /// if the viewer does not see the existing node.
-    pub fn put_node(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
-        tree.check_names()?;
-        self.require_free_or_visible(path)?;
-        path.name().clone_into(&mut tree.name);
-        let Some(parent) = path.parent() else {
-            if !is_container("", tree.primary_type()) {
-                return Err(refused_error("replace", path, "the root must be a folder"));
-            }
-            self.write_back_edited_document()?;
-            return self.put_record(path, tree, OrderKey::default());
-        };
-        if !self.has_own_record(&parent, path.name())? {
-            return self.edit_node(&parent, |node| {
-                node.put_child(tree);
-                Ok(())
-            });
-        }
-        let order = match self.pending.0.read_record(&record_key::record_key(path)?, path)? {
-            Some(record) => record.order_key.clone(),
-            None => self.next_order_key(&parent)?,
-        };
-        self.put_record(path, tree, order)
-    }
-
-    /// Removes a node with everything below it.
-    ///
-    /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::InvalidEdit`] for the root.
-    pub fn remove_node(&mut self, path: &NodePath) -> Result<()> {
-        let parent =
-            path.parent().ok_or_else(|| refused_error("remove", path, "it is the root"))?;
-        self.require_visible(path)?;
-        if self.find_edited_node(path).is_none() {
-            self.write_back_edited_document()?;
-            if self.pending.0.read_record(&record_key::record_key(path)?, path)?.is_some() {
-                return self.remove_records(path);
-            }
-        }
-        let removed = self.edit_node(&parent, |node| Ok(node.remove_child(path.name())));
-        match removed {
-            Ok(Some(_)) => Ok(()),
-            Ok(None) | Err(Error::NodeMissing(_)) => Err(Error::NodeMissing(path.clone())),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Replaces all properties of a node.
-    ///
-    /// # Errors
-    /// As [`Session::set_property`].
-    pub fn replace_properties(
-        &mut self,
-        path: &NodePath,
-        properties: BTreeMap<String, Property>,
-    ) -> Result<()> {
-        properties.keys().try_for_each(|name| check_item_name(name))?;
-        self.require_editable(path)?;
-        self.edit_node(path, |node| {
-            node.properties = properties;
-            Ok(())
-        })
     }
 
     /// Makes the commit fail with [`Error::DocumentChanged`] if another session changes, before it, the document that
@@ -474,7 +369,7 @@ impl Session {
     /// Clears the edits and continues from the new base state.
     fn reset_pending(&mut self) {
         self.pending = self.base.clone();
-        self.access_gate = self.base.as_viewer(&self.viewer).1;
+        self.access_gate = AccessGate::open(&self.base, &self.viewer);
         self.moves.clear();
         self.last_order_key = None;
         self.check_in_bypass.clear();
@@ -491,15 +386,6 @@ impl Session {
         self.edited_document = None;
         self.reset_pending();
         Ok(())
-    }
-
-    pub(crate) fn write_record(&mut self, path: &NodePath, record: ContentRecord) -> Result<()> {
-        let key = record_key::record_key(path)?;
-        self.pending_view_mut().put_record(key, Some(Arc::new(record)))
-    }
-
-    pub(crate) fn pending_view_mut(&mut self) -> &mut SnapshotView {
-        Arc::<SnapshotView>::make_mut(&mut self.pending.0)
     }
 }
 

@@ -23,7 +23,7 @@ mod snapshot_view;
 
 pub use self::child_list::ChildList;
 pub(crate) use self::child_locations::ChildLocations;
-pub use self::node::{LoadedDocument, Node};
+pub use self::node::{LoadedDocument, Node, SubtreeBudget};
 pub(crate) use self::node_location::{NodeLocation, NodeLocationKey};
 pub use self::pinned_snapshot::Snapshot;
 pub(crate) use self::snapshot_view::{RangeRecord, RecordEdits, SnapshotView};

@@ -68,15 +68,15 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn state_reader(&self) -> Result<StateReader<'_>> {
-        let reads = self.0.repository_state.chunk_reader();
+        let reads = self.view.repository_state.chunk_reader();
         Ok(StateReader {
             snapshot: self,
             chunk_reader: CountingChunkReader {
                 chunk_reader: reads,
                 chunk_count: AtomicU64::new(0),
             },
-            maps: StoreRoot::read(reads, &self.0.root_id)?.maps,
-            index_definitions: IndexDefinitions::read_cached(&self.0)?,
+            maps: StoreRoot::read(reads, &self.view.root_id)?.maps,
+            index_definitions: IndexDefinitions::read_cached(&self.view)?,
         })
     }
 }
@@ -93,7 +93,7 @@ impl StateReader<'_> {
     /// # Errors
     /// If the store fails or a record on the way is damaged.
     pub fn node(&self, path: &NodePath) -> Result<Option<Node>> {
-        Snapshot(self.snapshot.0.clone(), None).node(path)
+        self.snapshot.unrestricted().node(path)
     }
 
     /// Returns the property indexes of the state, whether their maps are built or not.

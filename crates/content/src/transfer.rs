@@ -46,10 +46,10 @@ impl Snapshot {
         path: &NodePath,
         depth: SubtreeScope,
     ) -> Result<Vec<StoredDocument>> {
-        let reads = self.0.repository_state.chunk_reader();
+        let reads = self.view.repository_state.chunk_reader();
         let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let owner = node.record_path();
-        let stored = self.0.content_map.get(reads, &record_key::record_key(owner)?)?;
+        let stored = self.view.content_map.get(reads, &record_key::record_key(owner)?)?;
         let stored = stored.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let mut documents = vec![stored_document(owner.clone(), stored)];
         if depth == SubtreeScope::Document
@@ -60,7 +60,7 @@ impl Snapshot {
             for name in ["rep:policy", "rep:cugPolicy"] {
                 let policy = owner.child(name)?;
                 if let Some(stored) =
-                    self.0.content_map.get(reads, &record_key::record_key(&policy)?)?
+                    self.view.content_map.get(reads, &record_key::record_key(&policy)?)?
                 {
                     documents.push(stored_document(policy, stored));
                 }
@@ -69,7 +69,7 @@ impl Snapshot {
         if depth == SubtreeScope::Subtree && owner == path {
             let range = record_key::descendant_key_range(owner)?;
             let bounds = range.bounds();
-            for entry in self.0.content_map.range(reads, bounds) {
+            for entry in self.view.content_map.range(reads, bounds) {
                 let (key, stored) = entry?;
                 documents.push(stored_document(record_key::record_path(&key)?, stored));
             }
@@ -88,18 +88,18 @@ impl Snapshot {
         after: Option<&NodePath>,
         limit: usize,
     ) -> Result<Vec<NodePath>> {
-        let reads = self.0.repository_state.chunk_reader();
+        let reads = self.view.repository_state.chunk_reader();
         let mut paths = Vec::new();
         let below = record_key::descendant_key_range(top)?;
         let (start, end) = below.bounds();
         let last = after.filter(|path| *path != top).map(record_key::record_key).transpose()?;
         if after.is_none()
-            && self.0.content_map.get(reads, &record_key::record_key(top)?)?.is_some()
+            && self.view.content_map.get(reads, &record_key::record_key(top)?)?.is_some()
         {
             paths.push(top.clone());
         }
         let start = last.as_deref().map_or(start, Bound::Excluded);
-        for entry in self.0.content_map.range(reads, (start, end)) {
+        for entry in self.view.content_map.range(reads, (start, end)) {
             if paths.len() >= limit {
                 break;
             }
@@ -123,16 +123,16 @@ impl Snapshot {
         if before == Some(top) {
             return Ok(paths);
         }
-        let reads = self.0.repository_state.chunk_reader();
+        let reads = self.view.repository_state.chunk_reader();
         let below = record_key::descendant_key_range(top)?;
         let (start, end) = below.bounds();
         let last = before.map(record_key::record_key).transpose()?;
         let end = last.as_deref().map_or(end, Bound::Excluded);
-        for entry in self.0.content_map.range_reversed(reads, (start, end)).take(limit) {
+        for entry in self.view.content_map.range_reversed(reads, (start, end)).take(limit) {
             paths.push(record_key::record_path(&entry?.0)?);
         }
         if paths.len() < limit
-            && self.0.content_map.get(reads, &record_key::record_key(top)?)?.is_some()
+            && self.view.content_map.get(reads, &record_key::record_key(top)?)?.is_some()
         {
             paths.push(top.clone());
         }
@@ -146,7 +146,7 @@ impl Snapshot {
     pub fn document_requirements(&self, document: &StoredDocument) -> Result<DocumentRequirements> {
         let mut needs = DocumentRequirements::default();
         if let Some(body) = document.body {
-            let reads = self.0.repository_state.chunk_reader();
+            let reads = self.view.repository_state.chunk_reader();
             for id in bodies::list_body_chunks(reads, &body)? {
                 needs.blobs.extend(reads.read_chunk(&id)?.blob_refs());
                 needs.chunks.insert(id);
@@ -160,8 +160,10 @@ impl Snapshot {
     /// # Errors
     /// Errors of the store.
     pub fn changed_paths(&self, other: &Self) -> Result<Vec<NodePath>> {
-        let diff =
-            self.0.content_map.diff(&other.0.content_map, self.0.repository_state.chunk_reader());
+        let diff = self
+            .view
+            .content_map
+            .diff(&other.view.content_map, self.view.repository_state.chunk_reader());
         diff.map(|change| record_key::record_path(&change?.key)).collect()
     }
 }
@@ -184,7 +186,7 @@ impl Session {
         let record = ContentRecord::decode_strict(&MapValue { bytes: record.clone(), body: *body });
         let mut record = record.ok_or_else(damaged)?;
         let snapshot = self.snapshot()?;
-        snapshot.0.load_body(&record, path)?;
+        snapshot.view.load_body(&record, path)?;
         if let Some(parent) = path.parent() {
             let node = snapshot.node(&parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
             let parent_type = node.primary_type();
@@ -204,7 +206,7 @@ impl Session {
         {
             record.order_key = self.next_order_key(&parent)?;
         }
-        let old = snapshot.0.read_record(&record_key::record_key(path)?, path)?;
+        let old = snapshot.view.read_record(&record_key::record_key(path)?, path)?;
         let is_ordered_anew = container_orders_children(path, Some(&record))
             && !container_orders_children(path, old.as_deref());
         if !is_container(path.name(), record.summary.primary_type()) {

@@ -265,7 +265,8 @@ fn can_hold_stamps(tree: &Subtree) -> bool {
 pub(crate) fn is_still_activated(
     view: &SnapshotView,
     path: &NodePath,
-    (old, record): (&ContentRecord, &ContentRecord),
+    old: &ContentRecord,
+    record: &ContentRecord,
 ) -> Result<bool> {
     if old.summary.primary_type() != record.summary.primary_type() {
         return Ok(false);
@@ -329,7 +330,7 @@ pub(crate) fn visitor_edits(
             if let (Some(old), Some(record)) = (&old, record)
                 && old.summary.primary_type() == record.summary.primary_type()
             {
-                for path in removed_tags(head, key, (old, record))? {
+                for path in removed_tags(head, key, old, record)? {
                     made.insert(record_key::record_key(&path)?, Some(entry(path, true)));
                 }
                 continue;
@@ -388,7 +389,7 @@ pub(crate) fn visitor_edits(
                 made.insert(entry?.0.to_vec(), None);
             }
         }
-        activated.insert(key, Some(encode_activated_entry((change.user, *at), &stored)));
+        activated.insert(key, Some(encode_activated_entry(change.user, *at, &stored)));
     }
     Ok(VisitorEdits { withdrawals: made, activated_entries: activated })
 }
@@ -397,7 +398,8 @@ pub(crate) fn visitor_edits(
 fn removed_tags(
     head: &SnapshotView,
     key: &[u8],
-    (old, new): (&ContentRecord, &ContentRecord),
+    old: &ContentRecord,
+    new: &ContentRecord,
 ) -> Result<Vec<NodePath>> {
     let mut removed = Vec::new();
     if old.summary.primary_type() == TAG_TYPE {
@@ -425,7 +427,7 @@ fn collect_removed_tags(
 }
 
 /// Encodes the entry of an activated document: the time, the user, and a hash of the document.
-fn encode_activated_entry((user, at): (&str, SystemTime), stored: &MapValue) -> MapValue {
+fn encode_activated_entry(user: &str, at: SystemTime, stored: &MapValue) -> MapValue {
     let mut bytes = vec![ENTRY_VERSION];
     write_signed_varint(&mut bytes, JcrDate::from_system_time(at).millis);
     write_length_prefixed(&mut bytes, user.as_bytes());
@@ -478,13 +480,14 @@ pub(crate) fn write_visitor_edits(
 ) -> Result<()> {
     let withdrawals = edits.withdrawals.iter();
     let withdrawals = withdrawals.map(|(key, entry)| (key, entry.as_ref().map(Withdrawal::encode)));
-    write_map((maps, WITHDRAWALS_MAP), withdrawals, reads, batch)?;
+    write_map(maps, WITHDRAWALS_MAP, withdrawals, reads, batch)?;
     let activated = edits.activated_entries.iter().map(|(key, entry)| (key, entry.clone()));
-    write_map((maps, ACTIVATED_MAP), activated, reads, batch)
+    write_map(maps, ACTIVATED_MAP, activated, reads, batch)
 }
 
 fn write_map<'a>(
-    (maps, name): (&mut BTreeMap<String, SortedMap>, &str),
+    maps: &mut BTreeMap<String, SortedMap>,
+    name: &str,
     edits: impl Iterator<Item = (&'a Vec<u8>, Option<MapValue>)>,
     reads: &dyn ReadChunks,
     batch: &mut ChunkBatch,
@@ -512,8 +515,8 @@ impl Snapshot {
     /// # Errors
     /// If the store fails or an entry is damaged.
     pub fn withdrawals(&self, top: &NodePath) -> Result<Vec<Withdrawal>> {
-        let reads = self.0.repository_state.chunk_reader();
-        let map = StoreRoot::read(reads, &self.0.root_id)?.map(WITHDRAWALS_MAP);
+        let reads = self.view.repository_state.chunk_reader();
+        let map = StoreRoot::read(reads, &self.view.root_id)?.map(WITHDRAWALS_MAP);
         let mut stored_withdrawals = Vec::new();
         if map == SortedMap::EMPTY_MAP {
             return Ok(stored_withdrawals);
@@ -540,8 +543,8 @@ impl Snapshot {
         top: &NodePath,
         depth: SubtreeScope,
     ) -> Result<Vec<ActivatedDocument>> {
-        let reads = self.0.repository_state.chunk_reader();
-        let map = StoreRoot::read(reads, &self.0.root_id)?.map(ACTIVATED_MAP);
+        let reads = self.view.repository_state.chunk_reader();
+        let map = StoreRoot::read(reads, &self.view.root_id)?.map(ACTIVATED_MAP);
         let mut documents = Vec::new();
         if map == SortedMap::EMPTY_MAP {
             return Ok(documents);
@@ -561,7 +564,7 @@ impl Snapshot {
 
     fn activated_document(&self, key: &[u8], stored: &MapValue) -> Result<ActivatedDocument> {
         let path = record_key::record_path(key)?;
-        let now = self.0.content_map.get(self.0.repository_state.chunk_reader(), key)?;
+        let now = self.view.content_map.get(self.view.repository_state.chunk_reader(), key)?;
         let read = || {
             let mut cursor = ByteCursor::new(&stored.bytes, 0);
             if cursor.read_byte()? != ENTRY_VERSION {

@@ -5,7 +5,7 @@
 //! * A reload preserves the counters, the running fetches, the open document roots, the re-fetch queues and the vanity
 //!   URLs, so that visitors do not notice it.
 //!
-//! Not here: the handling of a request (`request_pipeline`, `page_cache`), the effects of a flush (`flush`).
+//! Not here: the handling of a request (`request_pipeline`, `cached_page_service`), the effects of a flush (`flush`).
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -29,6 +29,7 @@ use crate::Error;
 use crate::cache::DocrootState;
 use crate::cache::response_memory::memory_responder::MemoryResponder;
 use crate::cache::variant_limiter::VariantLimiter;
+use crate::cached_page_service::CachedPageService;
 use crate::config::front_settings::RequestGate;
 use crate::config::settings::DispatcherSettings;
 use crate::config::{DispatcherConfig, FarmConfig};
@@ -50,10 +51,10 @@ use crate::observe::metrics::{
     connections_to_text, farms_to_text, renders_to_text, siblings_to_text,
 };
 use crate::observe::status::DispatcherStatus;
-use crate::page_cache::PageCache;
 use crate::request::https_redirect::HttpsRedirectSettings;
 use crate::request::traffic_share::has_shares;
 use crate::request::vanity_list::VanityList;
+use crate::request_pipeline::visitor_service;
 use crate::upstream::Upstream;
 use crate::upstream::page_fetch::PageFetcher;
 use crate::upstream::page_include::IncludeFiller;
@@ -182,10 +183,7 @@ impl Dispatcher {
             self.current_state().parts.listener_ports.add(address.port(), front.tls.is_some());
         }
         let dispatcher = self.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let inner = dispatcher.current_state();
-            async move { Ok::<_, Infallible>(inner.answer_logged(request).await) }
-        });
+        let service = visitor_service(move || dispatcher.current_state());
         let front = ListenerOptions { fast_path: Some(self.fast_path()), ..front };
         let served = tympan_web::listen::serve_listener(listener, service, front, shutdown).await;
         if is_first {
@@ -352,7 +350,7 @@ impl DispatcherState {
             config_serial: previous_parts.map_or(0, |old| old.config_serial + 1),
         };
         let fetcher = Arc::new(PageFetcher::new(&parts));
-        let page_cache = Arc::new(PageCache::new(&parts, Arc::clone(&fetcher)));
+        let cached_page_service = Arc::new(CachedPageService::new(&parts, Arc::clone(&fetcher)));
         let old_refetcher = old.map(|old| &*old.refetcher);
         let refetcher = Arc::new(PageRefetcher::new(&parts, Arc::clone(&fetcher), old_refetcher));
         let batcher = Arc::new(FlushBatcher::new(&parts));
@@ -370,7 +368,7 @@ impl DispatcherState {
                 |old| Arc::clone(&old.catch_up_gate),
             ),
             memory_responder: MemoryResponder::new(&parts),
-            include_filler: IncludeFiller::new(&parts, Arc::clone(&page_cache)),
+            include_filler: IncludeFiller::new(&parts, Arc::clone(&cached_page_service)),
             sibling_copies: SiblingCopyServer::new(&parts),
             sibling_receiver: Arc::new(SiblingFlushReceiver::new(
                 &parts,
@@ -378,7 +376,7 @@ impl DispatcherState {
                 batcher,
             )),
             fetcher,
-            page_cache,
+            cached_page_service,
             refetcher,
             flushes,
             parts,

@@ -1,17 +1,20 @@
 //! The state of a dispatcher with one configuration.
+//!
+//! Its methods are beside their subjects: creation (`dispatcher`), answers (`request_pipeline`), warm-up
+//! (`flush::warm_up`), disk quotas and their metrics (`cache::quota_enforcement`), status (`observe::status`).
 
 use std::sync::Arc;
 
 use tympan_web::client::HttpClient;
 
 use crate::cache::response_memory::memory_responder::MemoryResponder;
+use crate::cached_page_service::CachedPageService;
 use crate::config::DispatcherConfig;
 use crate::dispatcher_parts::DispatcherParts;
 use crate::flush::FlushService;
 use crate::flush::propagation::CatchUpGate;
 use crate::flush::propagation::receiver::SiblingFlushReceiver;
 use crate::flush::refetch::PageRefetcher;
-use crate::page_cache::PageCache;
 use crate::request::traffic_share::FarmShares;
 use crate::upstream::page_fetch::PageFetcher;
 use crate::upstream::page_include::IncludeFiller;
@@ -28,7 +31,7 @@ pub(crate) struct DispatcherState {
     pub(crate) catch_up_gate: Arc<CatchUpGate>,
     pub(crate) memory_responder: MemoryResponder,
     pub(crate) fetcher: Arc<PageFetcher>,
-    pub(crate) page_cache: Arc<PageCache>,
+    pub(crate) cached_page_service: Arc<CachedPageService>,
     pub(crate) include_filler: IncludeFiller,
     pub(crate) sibling_copies: SiblingCopyServer,
     pub(crate) refetcher: Arc<PageRefetcher>,

@@ -23,6 +23,12 @@ pub enum Error {
     /// The listening socket cannot be used.
     #[error("the dispatcher cannot accept connections")]
     Serve(#[from] tympan_web::Error),
+    /// The certificates of renders cannot be used.
+    #[error(transparent)]
+    RenderTls(tympan_web::Error),
+    /// There is a client certificate for renders, but nothing to verify them with.
+    #[error("`certificate` in `[dispatcher.renders]` needs `roots`")]
+    MissingRenderRoots,
     /// The farm has no document root.
     #[error("the farm `{0}` has no `/cache` with a `/docroot`")]
     NoDocroot(String),
@@ -40,7 +46,7 @@ pub enum Error {
         /// The cause.
         source: std::io::Error,
     },
-    /// A document root cannot be read.
+    /// A file, or a document root, cannot be read.
     #[error("cannot read `{}`", file.display())]
     Read {
         /// The file that cannot be read.

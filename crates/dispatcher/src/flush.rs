@@ -4,6 +4,16 @@
 //! removed, and those on the re-fetch list marked; the handler program (`invalidate_handler`) and the render are
 //! notified; the response is sent, once notified siblings in reach have done the same; files are re-fetched in the
 //! background. The stat files come first since a re-fetched file must be newer than they are.
+//!
+//! The calls, from the request to the file system:
+//! 1. [`FlushService::answer_flush`] (or a sibling's message): permission, siblings, response;
+//! 2. [`FlushService::carry_out_flush`]: handler program, message to the render;
+//! 3. [`FlushService::apply_flush`]: handles of the message, overtaken fetches, re-fetching;
+//! 4. [`FlushBatcher::enqueue_and_wait`], then `run_batch_worker` and `apply_batch` on a blocking thread: batches, flush
+//!    numbers, counters;
+//! 5. `FlushBatcher::apply_flushes_to_files`: stat files, and the handles with their effects;
+//! 6. `Docroot::flush_handles` (`cache::file_flush`): the entries of each folder, down to `flush_entry`, which marks or
+//!    removes one.
 
 pub(crate) mod authorization;
 pub(crate) mod batch;
@@ -46,14 +56,13 @@ use crate::edge::own_response::own_response;
 use crate::edge::response_body::full_body;
 use crate::farm_state::FarmState;
 use crate::flush::authorization::is_flush_allowed;
-use crate::flush::batch::{FlushBatcher, file_flush_action};
+use crate::flush::batch::{FlushBatcher, file_effect};
 use crate::flush::batch_queue::DocrootFlush;
 use crate::flush::handle::{candidate_paths, flush_names_file};
 use crate::flush::hot_page::HotPageFinder;
 use crate::flush::propagation::recording::FlushRecorder;
 use crate::flush::propagation::{EventLogError, FlushEvent};
-use crate::flush::refetch::{PageRefetcher, parse_refetch_target};
-use crate::flush::visit_address::ListenerPorts;
+use crate::flush::refetch::PageRefetcher;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
 use crate::request::exchange::RequestExchange;
@@ -68,12 +77,12 @@ const MAX_FLUSH_BODY_BYTES: u64 = 1024 * 1024;
 /// The maximum time for which the handler program delays the response to a flush.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns the handles of the variants of listed files.
-fn variant_handles_of(cache: &CacheConfig, listed: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+/// Returns the handles of the variants of files.
+fn variant_handles_of(cache: &CacheConfig, files: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     if cache.key_params.rules.is_empty() {
         return Vec::new();
     }
-    let pages = listed.iter().filter(|file| !page_variant::is_variant_file(file));
+    let pages = files.iter().filter(|file| !page_variant::is_variant_file(file));
     pages.map(|file| page_variant::variants_handle(file)).collect()
 }
 
@@ -89,7 +98,6 @@ pub(crate) struct FlushService {
     fetch_coalescer: Arc<FetchCoalescer>,
     response_memory: Arc<ResponseMemory>,
     metrics: Arc<DispatcherMetrics>,
-    listener_ports: Arc<ListenerPorts>,
 }
 
 impl FlushService {
@@ -108,7 +116,6 @@ impl FlushService {
             fetch_coalescer: Arc::clone(&parts.fetch_coalescer),
             response_memory: Arc::clone(&parts.response_memory),
             metrics: Arc::clone(&parts.metrics),
-            listener_ports: Arc::clone(&parts.listener_ports),
         }
     }
 
@@ -172,22 +179,22 @@ impl FlushService {
         // The agent may disconnect; a flush that has begun is completed.
         let (service, farm) = (Arc::clone(self), Arc::clone(farm));
         let name = farm.config.name.clone();
-        let obey = async move {
-            let passed = service
+        let flush_task = async move {
+            let event_number = service
                 .recorder
                 .log_event_for_siblings(&farm, FlushEvent::from_flush(&message))
                 .await?;
-            let obeyed =
+            let result =
                 Arc::clone(&service).carry_out_flush(Arc::clone(&farm), message, Some(call)).await;
-            service.recorder.wait_for_siblings(&farm, passed).await;
-            Ok::<_, EventLogError>(obeyed)
+            service.recorder.wait_for_siblings(&farm, event_number).await;
+            Ok::<_, EventLogError>(result)
         };
-        match tokio::spawn(obey).await {
+        match tokio::spawn(flush_task).await {
             Ok(Ok(Ok(()))) => {
                 self.metrics.increment(DispatcherCounter::Flushes);
                 flush_accepted_response()
             }
-            Ok(Err(unlogged)) => unlogged.into_response(),
+            Ok(Err(log_error)) => log_error.into_response(),
             Ok(Ok(Err(error))) => {
                 tracing::error!(farm = %name, reason = %error, "flush failed");
                 own_response(StatusCode::INTERNAL_SERVER_ERROR)
@@ -217,17 +224,17 @@ impl FlushService {
         };
         // The client may disconnect; a purge that has begun is completed.
         let (service, farm, view) = (Arc::clone(self), Arc::clone(farm), view.clone());
-        let purge = async move {
-            let passed = service.recorder.log_event_for_siblings(&farm, event).await?;
-            let purged = match keys {
+        let purge_task = async move {
+            let event_number = service.recorder.log_event_for_siblings(&farm, event).await?;
+            let result = match keys {
                 Some(keys) => service.purge_by_keys(&farm, keys).await,
                 None => service.purge_page(&farm, &view).await,
             };
-            service.recorder.wait_for_siblings(&farm, passed).await;
-            Ok::<_, EventLogError>(purged)
+            service.recorder.wait_for_siblings(&farm, event_number).await;
+            Ok::<_, EventLogError>(result)
         };
-        match tokio::spawn(purge).await {
-            Ok(Err(unlogged)) => unlogged.into_response(),
+        match tokio::spawn(purge_task).await {
+            Ok(Err(log_error)) => log_error.into_response(),
             Ok(Ok(None | Some(Ok(false)))) => own_response(StatusCode::NOT_FOUND),
             Ok(Ok(Some(Ok(true)))) => flush_accepted_response(),
             Ok(Ok(Some(Err(error)))) => {
@@ -239,7 +246,7 @@ impl FlushService {
     }
 
     /// Purges one page and returns true if it was in the cache; `None` if the farm does not cache it.
-    pub(crate) async fn purge_page(
+    async fn purge_page(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         view: &RequestView,
@@ -252,25 +259,26 @@ impl FlushService {
         let (fetches, clock) = (Arc::clone(&self.fetch_coalescer), self.runtime.clock.clone());
         let absolute = farm.absolute_path(&file);
         let variants = variant_handles_of(cache, &BTreeSet::from([file.clone()]));
-        let fate = file_flush_action(cache, FlushAction::Activate);
+        let effect = file_effect(cache, FlushAction::Activate);
         let work = move || -> std::io::Result<bool> {
             root.record_flush(clock.tick());
-            fetches.mark_flushed(|fetched| {
-                let below = fetched.strip_prefix(root.path()).ok();
+            fetches.mark_flushed(|file_in_fetch| {
+                let relative_file = file_in_fetch.strip_prefix(root.path()).ok();
                 let is_variant = |handle: &PathBuf| {
-                    below
-                        .is_some_and(|below| flush_names_file(FlushAction::Activate, handle, below))
+                    relative_file.is_some_and(|relative_file| {
+                        flush_names_file(FlushAction::Activate, handle, relative_file)
+                    })
                 };
-                fetched == absolute || variants.iter().any(is_variant)
+                file_in_fetch == absolute || variants.iter().any(is_variant)
             });
             let docroot = root.docroot_for_writing()?;
-            let mut is_there = absolute.symlink_metadata().is_ok();
-            let named: Vec<FileFlushTarget<'_>> =
-                variants.iter().map(|handle| FileFlushTarget { handle, action: fate }).collect();
+            let mut is_cached = absolute.symlink_metadata().is_ok();
+            let targets: Vec<FileFlushTarget<'_>> =
+                variants.iter().map(|handle| FileFlushTarget { handle, effect }).collect();
             fetches.with_stores_blocked(|| {
-                let done = docroot.flush_handles(&named, &BTreeSet::new());
-                is_there |= done.removed_count + done.marked_count > 0;
-                done.first_error.map_or(Ok(()), Err)?;
+                let result = docroot.flush_handles(&targets, &BTreeSet::new());
+                is_cached |= result.removed_count + result.marked_count > 0;
+                result.first_error.map_or(Ok(()), Err)?;
                 match mode {
                     FlushMode::Soft => {
                         docroot.mark_file_stale(&file).first_error.map_or(Ok(()), Err)
@@ -278,13 +286,13 @@ impl FlushService {
                     FlushMode::Delete => docroot.remove_cache_file(&file),
                 }
             })?;
-            Ok(is_there)
+            Ok(is_cached)
         };
         Some(self.run_purge(work).await)
     }
 
     /// Purges all pages that carry one of these keys; `None` if the farm has no cache.
-    pub(crate) async fn purge_by_keys(
+    async fn purge_by_keys(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         keys: Vec<String>,
@@ -321,24 +329,24 @@ impl FlushService {
         &self,
         work: impl FnOnce() -> std::io::Result<bool> + Send + 'static,
     ) -> std::io::Result<bool> {
-        let purged = tokio::task::spawn_blocking(work).await;
+        let result = tokio::task::spawn_blocking(work).await;
         self.response_memory.record_change();
-        let purged = purged.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()));
-        if purged.is_ok() {
+        let result = result.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()));
+        if result.is_ok() {
             self.metrics.increment(DispatcherCounter::Flushes);
         }
-        purged
+        result
     }
 
     /// Carries out a flush; `call` is forwarded to the renders.
-    pub(crate) async fn carry_out_flush(
+    async fn carry_out_flush(
         self: Arc<Self>,
         farm: Arc<FarmState>,
         message: FlushMessage,
         call: Option<UpstreamRequest>,
     ) -> std::io::Result<()> {
-        let handling = self.apply_flush(&farm, message).await?;
-        invalidate_handler::wait_for_calls(handling, &farm.config.name, HANDLER_TIMEOUT).await;
+        let handler_call = self.apply_flush(&farm, message).await?;
+        invalidate_handler::wait_for_calls(handler_call, &farm.config.name, HANDLER_TIMEOUT).await;
         if let Some(call) = call.filter(|_| farm.config.propagates_flushes) {
             tokio::spawn(async move {
                 if farm.upstream.send(&call).await.is_err() {
@@ -350,17 +358,19 @@ impl FlushService {
     }
 
     /// Updates the files of a flush and starts the handler program; returns the call, which continues independently.
-    pub(crate) async fn apply_flush(
+    async fn apply_flush(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         mut message: FlushMessage,
     ) -> std::io::Result<Option<JoinHandle<()>>> {
         if let (Some(root), Some(cache)) = (&farm.docroot, &farm.config.cache) {
-            let hot = self.hot_pages.hot_deleted_pages(farm, cache, &message);
-            message.refetch.extend(hot);
-            let listed = self.refetch_files(farm, &message);
+            let hot_uris = self.hot_pages.hot_deleted_pages(farm, cache, &message);
+            message.refetch.extend(hot_uris);
+            let mut refetch_targets = self.refetcher.parse_targets(farm, &message.refetch);
+            let refetch_files: BTreeSet<PathBuf> =
+                refetch_targets.iter().map(|target| target.file.clone()).collect();
             let handles = candidate_paths(&message.handle);
-            let mut variants = variant_handles_of(cache, &listed);
+            let mut variants = variant_handles_of(cache, &refetch_files);
             if !cache.key_params.rules.is_empty() {
                 // The handle of a file, such as an asset, is not a prefix of its variants' names.
                 let files = handles.iter().filter(|handle| handle.extension().is_some());
@@ -369,30 +379,23 @@ impl FlushService {
             let flush = DocrootFlush {
                 handles,
                 variant_handles: variants,
-                refetch_files: listed,
+                refetch_files,
                 message: message.clone(),
             };
             // Visitors of a listed file must not find it marked before it is queued for re-fetching.
-            let announced = farm.refetch_queue.announce_files(flush.refetch_files.clone());
+            let announcement = farm.refetch_queue.announce_files(flush.refetch_files.clone());
             self.overtake_fetches(farm, &flush);
-            let applied = self.batcher.apply_batched(farm, Arc::clone(root), flush).await;
-            message.refetch.extend(self.hot_pages.hot_stale_pages(farm, cache, &message));
-            self.refetcher.queue_refetches(farm, &message);
-            drop(announced);
-            applied?;
+            let result = self.batcher.enqueue_and_wait(farm, Arc::clone(root), flush).await;
+            let stale_uris = self.hot_pages.hot_stale_pages(farm, cache, &message);
+            refetch_targets.extend(self.refetcher.parse_targets(farm, &stale_uris));
+            message.refetch.extend(stale_uris);
+            self.refetcher.queue_refetches(farm, refetch_targets, message.sequence);
+            drop(announcement);
+            result?;
         }
         let cache = farm.config.cache.as_ref();
         let program = cache.and_then(|cache| cache.invalidate_handler.as_ref());
         Ok(program.and_then(|program| farm.handlers.queue_call(program, &message)))
-    }
-
-    fn refetch_files(&self, farm: &FarmState, message: &FlushMessage) -> BTreeSet<PathBuf> {
-        message
-            .refetch
-            .iter()
-            .filter_map(|uri| parse_refetch_target(farm, uri, &self.listener_ports))
-            .map(|(_, file)| file)
-            .collect()
     }
 
     /// Prevents fetches that began before the flush from storing the files it names.
@@ -435,7 +438,7 @@ fn flush_accepted_response() -> DispatcherResponse {
 #[cfg(test)]
 mod tests {
     use crate::cache::page_variant;
-    use crate::cache::{Docroot, FileFlushAction, FileFlushTarget};
+    use crate::cache::{Docroot, FileEffect, FileFlushTarget};
     use crate::config::DispatcherConfig;
     use crate::config::any_syntax::ConfigSources;
     use crate::flush::handle::flush_names_file;
@@ -456,16 +459,17 @@ mod tests {
                 /cache {{ /docroot \"{}\" /rules {{ /0 {{ /type \"allow\" /glob \"*\" }} }} }} }} }}",
             folder.path().display()
         );
-        let loaded = DispatcherConfig::parse(
+        let parse_result = DispatcherConfig::parse(
             text.as_bytes(),
             Path::new("test.any"),
             &ConfigSources::default(),
         );
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let _entered = runtime.enter();
-        let inner =
-            Dispatcher::new(loaded.config, DispatcherRuntime::default()).unwrap().current_state();
-        let farm = &inner.parts.farms[0];
+        let state = Dispatcher::new(parse_result.config, DispatcherRuntime::default())
+            .unwrap()
+            .current_state();
+        let farm = &state.parts.farms[0];
         let docroot = farm.docroot.as_ref().unwrap().docroot_for_writing().unwrap();
         let message = FlushMessage {
             action: FlushAction::Activate,
@@ -477,13 +481,13 @@ mod tests {
         };
         // No file is changed before this lock is released.
         let number_guard = docroot.flush_numbers.lock();
-        let mut obeying =
-            Box::pin(Arc::clone(&inner.flushes).carry_out_flush(Arc::clone(farm), message, None));
-        assert!(obeying.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        let is_awaited = || farm.refetch_queue.contains(Path::new("content/a.html"));
-        assert!(is_awaited());
-        drop(obeying);
-        assert!(!is_awaited());
+        let mut flush_task =
+            Box::pin(Arc::clone(&state.flushes).carry_out_flush(Arc::clone(farm), message, None));
+        assert!(flush_task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let is_refetch_announced = || farm.refetch_queue.contains(Path::new("content/a.html"));
+        assert!(is_refetch_announced());
+        drop(flush_task);
+        assert!(!is_refetch_announced());
         drop(number_guard);
     }
 
@@ -512,9 +516,9 @@ mod tests {
             }
             let handle = Path::new("content/a");
             let action = if is_gone { FlushAction::Delete } else { FlushAction::Activate };
-            let named = [FileFlushTarget { handle, action: FileFlushAction::Delete }];
-            let done = docroot.flush_handles(&named, &BTreeSet::new());
-            prop_assert!(done.first_error.is_none());
+            let targets = [FileFlushTarget { handle, effect: FileEffect::Delete }];
+            let result = docroot.flush_handles(&targets, &BTreeSet::new());
+            prop_assert!(result.first_error.is_none());
             for (url, file) in files {
                 let is_own = url.starts_with("/content/a.");
                 prop_assert_eq!(folder.path().join(&file).exists(), !is_own, "{}", url);
@@ -540,6 +544,7 @@ mod tests {
             check(action, site, "content/en.html/suffix.html", true);
             check(action, site, "content/en.html.s~/suffix.html", true);
             check(action, site, "content/en/_jcr_content/image.png", true);
+            check(action, site, "content/en/jcr:content/image.png", true);
             check(action, site, "content/english.html", false);
             check(action, site, "content/de.html", false);
             check(action, site, "other/en.html", false);

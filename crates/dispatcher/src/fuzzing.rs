@@ -115,11 +115,11 @@ pub fn check_http2(bytes: &[u8]) {
                     assert!(session.is_closing() && !session.has_streams());
                     return;
                 }
-                Http2ReadStep::Request { stream, is_complete: is_whole } => {
+                Http2ReadStep::Request { stream, is_complete } => {
                     let size: usize =
                         fields.iter().map(|(name, value)| name.len() + value.len()).sum();
                     assert!(size <= HEADER_BYTES, "{size} bytes of fields");
-                    let plain = parse_http2_fields(&fields, true).filter(|_| is_whole);
+                    let plain = parse_http2_fields(&fields, true).filter(|_| is_complete);
                     match plain {
                         Some(plain) => {
                             // A request that hyper rejects must not have a key.

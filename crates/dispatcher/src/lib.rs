@@ -12,6 +12,7 @@
 
 pub use config::any_syntax;
 mod cache;
+mod cached_page_service;
 mod clock;
 pub mod config;
 mod dispatcher;
@@ -27,9 +28,7 @@ mod flush;
 pub mod fuzzing;
 mod listener_sockets;
 mod observe;
-mod page_cache;
 mod request;
-pub use observe::log;
 mod request_pipeline;
 mod upstream;
 
@@ -60,8 +59,9 @@ pub use flush::warm_up::urls_of_line;
 pub use listener_sockets::{
     ListenerAddresses, ListenerSocketError, ListenerSockets, OpenSocketOffer, SocketAcquisition,
 };
+pub use observe::log;
 pub use observe::status::DispatcherStatus;
-pub use request::decision::{RequestAction, RequestDecision, decide_request};
+pub use request::decision::{RequestAction, RequestDecision, decide_request, is_flush};
 pub use request::farm_selection::FarmMatch;
 pub use request::https_redirect::HttpsRedirectSettings;
 pub use request::view::{RequestView, VisitorSession};

@@ -6,12 +6,15 @@
 //! Not here: the decisions of each step (`request::host_routing`, `request::decision`, `cache::freshness`,
 //! `edge::response_plan`), the fetching of pages (`upstream::page_fetch`).
 
+use std::borrow::Cow;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use tower::{Service, service_fn};
 use tympan_web::access_log;
 use tympan_web::body_limit::BodyLimit;
 use tympan_web::forwarded_client::forwarded_client_address;
@@ -30,12 +33,13 @@ use crate::dispatcher_state::DispatcherState;
 use crate::edge::own_response::{own_response, with_connection_close};
 use crate::edge::response_body::{ResponseBody, boxed_body, full_body};
 use crate::edge::visitor_session;
+use crate::farm_state::FarmState;
 use crate::flush::propagation::FLUSH_EVENTS_HEADER;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
-use crate::request::decision::{RequestAction, decide_request_among, decide_source, is_flush};
+use crate::request::decision::{RequestAction, decide_in_farm, decide_source, is_flush};
 use crate::request::exchange::RequestExchange;
-use crate::request::farm_selection::FarmMatch;
+use crate::request::farm_selection::{FarmMatch, select_farm};
 use crate::request::host_routing::{ProxyTarget, RouteOutcome};
 use crate::request::rate_limit::check_rate_limit;
 use crate::request::traffic_share;
@@ -45,22 +49,32 @@ use crate::upstream::content_coding::DecodedBody;
 use crate::upstream::header_forwarding::CONDITIONAL_HEADERS;
 use crate::upstream::header_forwarding::{
     ForwardPurpose, add_forwarded_host, clean_response_headers, is_in_forwarding_loop,
-    proxy_headers,
+    proxy_headers, request_headers,
 };
 use crate::upstream::page_include::has_includes;
 use crate::upstream::sibling_copy::SIBLING_HEADER;
-use crate::upstream::{UpstreamFailure, VisitorBody};
+use crate::upstream::{UpstreamFailure, UpstreamRequest, VisitorBody};
+
+/// Returns the service for the requests of visitors. A request uses the state that is current at its beginning.
+pub(crate) fn visitor_service(
+    current_state: impl Fn() -> Arc<DispatcherState> + Clone + Send + 'static,
+) -> impl Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ 'static {
+    service_fn(move |request: Request<Incoming>| {
+        let state = current_state();
+        async move { Ok(state.answer_logged(request).await) }
+    })
+}
 
 impl DispatcherState {
-    pub(crate) async fn answer_logged(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-    ) -> Response<ResponseBody> {
+    async fn answer_logged(self: Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
         let Some(log) = &self.parts.runtime.access_log else {
-            return self.answer_from_memory_or_forward(request).await;
+            return self.answer_from_memory_or_regular_path(request).await;
         };
         let mut line = new_access_line(&request, &self.parts.request_gate.trusted_proxies);
-        let response = self.answer_from_memory_or_forward(request).await;
+        let response = self.answer_from_memory_or_regular_path(request).await;
         line.completed_at = LogTime::from_system(self.parts.runtime.clock.now());
         line.status = response.status().as_u16();
         line.body_bytes = response
@@ -72,7 +86,7 @@ impl DispatcherState {
     }
 
     /// Responds from memory, or on the regular path.
-    async fn answer_from_memory_or_forward(
+    async fn answer_from_memory_or_regular_path(
         self: &Arc<Self>,
         request: Request<Incoming>,
     ) -> Response<ResponseBody> {
@@ -84,7 +98,7 @@ impl DispatcherState {
         let cached_response = key
             .as_ref()
             .zip(client)
-            .and_then(|(key, client)| memory.serve_cached(key, client, request.headers()));
+            .and_then(|(key, client)| memory.serve_from_memory(key, client, request.headers()));
         if let Some(response) = cached_response {
             return response;
         }
@@ -115,7 +129,7 @@ impl DispatcherState {
         let Some(peer) = head.extensions.get::<ConnectionPeer>().copied() else {
             return own_response(StatusCode::INTERNAL_SERVER_ERROR);
         };
-        let limit = head.extensions.get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
+        let BodyLimit(limit) = BodyLimit::of_request(&head.extensions);
         if let Err(fault) = request_head::normalize_authority(&mut head) {
             self.parts.metrics.increment(DispatcherCounter::Refused);
             self.parts.runtime.write_log(LogLevel::Debug, || {
@@ -149,7 +163,7 @@ impl DispatcherState {
         self.catch_up_gate.wait_until_open().await;
         // A flush names pages as farms see them, so rules for visitors' URLs do not apply.
         if is_flush(&view) {
-            return self.answer_in_farm(&view, body, limit).await;
+            return self.answer_flush(&view, body, limit).await;
         }
         if let Some(response) =
             check_rate_limit(&self.parts.request_gate, &self.parts.metrics, view.client)
@@ -188,6 +202,24 @@ impl DispatcherState {
         response
     }
 
+    /// Carries out a flush in its farm, whatever the farm's filter says: flush farms deny everything there, and
+    /// `/allowedClients` decides.
+    async fn answer_flush(
+        self: &Arc<Self>,
+        view: &RequestView,
+        body: Incoming,
+        limit: u64,
+    ) -> DispatcherResponse {
+        let started = Instant::now();
+        let Some((farm, farm_match)) = self.select_farm(view, self.visitor_lot(view)) else {
+            return own_response(StatusCode::NOT_FOUND);
+        };
+        let mut exchange = self.begin_exchange(farm, farm_match, view);
+        let mut response = self.flushes.answer_flush(&mut exchange, body, limit).await;
+        self.record_response(&exchange, &mut response, started);
+        response
+    }
+
     async fn answer_in_farm(
         self: &Arc<Self>,
         view: &RequestView,
@@ -195,42 +227,18 @@ impl DispatcherState {
         limit: u64,
     ) -> DispatcherResponse {
         let started = Instant::now();
-        let lot = self.parts.has_shares.then(|| self.shares.visitor_lot(view));
-        let admits = |farm: &FarmConfig| {
-            lot.is_none_or(|(lot, _)| self.shares.admits_visitor(farm, view, lot))
-        };
-        let Some(decision) = decide_request_among(&self.config, view, admits) else {
+        let lot = self.visitor_lot(view);
+        let Some((farm, farm_match)) = self.select_farm(view, lot) else {
             return own_response(StatusCode::NOT_FOUND);
         };
-        // Reading a session is file I/O, so only farms that use sessions do it.
-        if let Some(sessions) = &decision.farm.session_management
-            && view.session == VisitorSession::Absent
-        {
-            let session =
-                visitor_session::find_session(sessions, view, self.parts.runtime.clock.now());
-            if session != VisitorSession::Absent {
-                let view = RequestView { session, ..view.clone() };
-                return Box::pin(self.answer_in_farm(&view, body, limit)).await;
-            }
-        }
-        let state = self.parts.farms.iter().find(|state| Arc::ptr_eq(&state.config, decision.farm));
-        let Some(state) = state else {
-            return own_response(StatusCode::NOT_FOUND);
-        };
-        let mut exchange = RequestExchange::new(state, view);
-        exchange.is_visitor_request = true;
-        if decision.farm_match == FarmMatch::Default {
-            let (host, name) = (&view.host, &state.config.name);
-            let warning = format!("No farm matches host '{host}', selected last farm '{name}'");
-            self.parts.runtime.write_log(LogLevel::Warn, || warning.clone());
-            exchange.warning = Some(warning);
-        }
-        let action = self.allow_vanity_url(decision.action, &exchange);
+        let view = &*self.with_session(farm, view);
+        let mut exchange = self.begin_exchange(farm, farm_match, view);
+        let action = self.allow_vanity_url(decide_in_farm(&farm.config, view), &exchange);
         // A sibling needs neither error documents nor parts specific to a visitor.
-        let is_page = !matches!(action, RequestAction::Flush | RequestAction::Purge)
-            && !view.headers.contains_key(SIBLING_HEADER);
+        let is_page =
+            !matches!(action, RequestAction::Purge) && !view.headers.contains_key(SIBLING_HEADER);
         let mut response = self.perform_action(action, &mut exchange, body, limit).await;
-        self.record_session(&exchange, response.status());
+        self.record_session(&exchange, response.status()).await;
         if is_page {
             response = self.complete_response(&exchange, response).await;
         }
@@ -239,6 +247,59 @@ impl DispatcherState {
         }
         self.record_response(&exchange, &mut response, started);
         response
+    }
+
+    /// Returns the lot that selects among farms with shares of the visitors, and whether it is new; `None` if no farm
+    /// has a share.
+    fn visitor_lot(&self, view: &RequestView) -> Option<(u32, bool)> {
+        self.parts.has_shares.then(|| self.shares.visitor_lot(view))
+    }
+
+    /// Selects the farm of a request.
+    fn select_farm(
+        &self,
+        view: &RequestView,
+        lot: Option<(u32, bool)>,
+    ) -> Option<(&Arc<FarmState>, FarmMatch)> {
+        let admits = |farm: &FarmConfig| {
+            lot.is_none_or(|(lot, _)| self.shares.admits_visitor(farm, view, lot))
+        };
+        let (config, farm_match) = select_farm(&self.config, view, admits)?;
+        let farm = self.parts.farms.iter().find(|farm| Arc::ptr_eq(&farm.config, config))?;
+        Some((farm, farm_match))
+    }
+
+    /// Returns the request with the session of its visitor. Reading a session is file I/O, so only farms that use
+    /// sessions do it.
+    fn with_session<'a>(&self, farm: &FarmState, view: &'a RequestView) -> Cow<'a, RequestView> {
+        if let Some(sessions) = &farm.config.session_management
+            && view.session == VisitorSession::Absent
+        {
+            let now = self.parts.runtime.clock.now();
+            let session = visitor_session::find_session(sessions, view, now);
+            if session != VisitorSession::Absent {
+                return Cow::Owned(RequestView { session, ..view.clone() });
+            }
+        }
+        Cow::Borrowed(view)
+    }
+
+    /// Begins a request in its farm, with a warning if no farm matches its host.
+    fn begin_exchange<'a>(
+        &self,
+        farm: &'a Arc<FarmState>,
+        farm_match: FarmMatch,
+        view: &'a RequestView,
+    ) -> RequestExchange<'a> {
+        let mut exchange = RequestExchange::new(farm, view);
+        exchange.is_visitor_request = true;
+        if farm_match == FarmMatch::Default {
+            let (host, name) = (&view.host, &farm.config.name);
+            let warning = format!("No farm matches host '{host}', selected last farm '{name}'");
+            self.parts.runtime.write_log(LogLevel::Warn, || warning.clone());
+            exchange.warning = Some(warning);
+        }
+        exchange
     }
 
     /// Replaces an error by its error document, and fills the includes of a response.
@@ -257,7 +318,7 @@ impl DispatcherState {
     }
 
     /// Begins or ends the visitor's session according to the render's response.
-    fn record_session(&self, exchange: &RequestExchange<'_>, status: StatusCode) {
+    async fn record_session(&self, exchange: &RequestExchange<'_>, status: StatusCode) {
         let (farm, view) = (&exchange.farm.config, exchange.view);
         let Some(sessions) = &farm.session_management else { return };
         let is_asked = matches!(
@@ -266,10 +327,16 @@ impl DispatcherState {
                 NotCacheableReason::SessionRequired | NotCacheableReason::SessionInvalid
             )
         );
-        if is_asked && status == StatusCode::OK && view.method == Method::GET {
+        if is_asked
+            && status == StatusCode::OK
+            && view.method == Method::GET
+            && visitor_session::has_credentials(sessions, view)
+        {
             // A page that the farm does not cache, such as a login page, may be for everyone.
             let valid = RequestView { session: VisitorSession::Valid, ..view.clone() };
-            if matches!(decide_source(farm, &valid), RequestAction::Cache(_)) {
+            if matches!(decide_source(farm, &valid), RequestAction::Cache(_))
+                && is_refused_without_credentials(exchange).await
+            {
                 visitor_session::begin_session(sessions, view, self.parts.runtime.clock.now());
             }
         }
@@ -317,7 +384,6 @@ impl DispatcherState {
         let (view, farm) = (exchange.view, exchange.farm);
         self.log_query_effect(&action, exchange);
         match action {
-            RequestAction::Flush => self.flushes.answer_flush(exchange, body, limit).await,
             RequestAction::Purge => self.flushes.answer_purge(exchange).await,
             RequestAction::Refuse(_) | RequestAction::RefuseReserved => {
                 self.parts.metrics.increment(DispatcherCounter::Refused);
@@ -329,12 +395,12 @@ impl DispatcherState {
             }
             RequestAction::Pass(reason) => {
                 if view.is_get_or_head()
-                    && let Some(response) = self.page_cache.limit_variants(exchange).await
+                    && let Some(response) = self.cached_page_service.limit_variants(exchange).await
                 {
                     return response;
                 }
                 let body = VisitorBody::new(body, limit, self.parts.request_gate.min_body_rate);
-                self.page_cache.forward_uncached(exchange, body, reason).await
+                self.cached_page_service.forward_uncached(exchange, body, reason).await
             }
             RequestAction::Cache(file) if farm.docroot.is_some() => {
                 self.parts
@@ -343,11 +409,11 @@ impl DispatcherState {
                 if view.headers.contains_key(SIBLING_HEADER) {
                     return self.sibling_copies.serve_sibling_copy(exchange, &file);
                 }
-                self.page_cache.serve_from_cache(exchange, &file).await
+                self.cached_page_service.serve_from_docroot(exchange, &file).await
             }
             RequestAction::Cache(_) => {
                 let body = VisitorBody::new(body, limit, self.parts.request_gate.min_body_rate);
-                self.page_cache
+                self.cached_page_service
                     .forward_uncached(exchange, body, NotCacheableReason::NoDocroot)
                     .await
             }
@@ -479,13 +545,15 @@ impl DispatcherState {
         // The document belongs to the operator, so the filter is not applied.
         let mut page = match decide_source(&exchange.farm.config, &view) {
             RequestAction::Cache(file) if exchange.farm.docroot.is_some() => {
-                self.page_cache.serve_from_cache(&mut inner, &file).await
+                self.cached_page_service.serve_from_docroot(&mut inner, &file).await
             }
             RequestAction::Pass(reason) => {
-                self.page_cache.forward_uncached(&mut inner, VisitorBody::empty(), reason).await
+                self.cached_page_service
+                    .forward_uncached(&mut inner, VisitorBody::empty(), reason)
+                    .await
             }
             _ => {
-                self.page_cache
+                self.cached_page_service
                     .forward_uncached(
                         &mut inner,
                         VisitorBody::empty(),
@@ -559,6 +627,27 @@ impl DispatcherState {
             });
         }
     }
+}
+
+/// Returns true if the render refuses a visitor without credentials the page of an exchange. A page that everyone gets
+/// proves nothing about the credentials that were sent with the request for it.
+async fn is_refused_without_credentials(exchange: &RequestExchange<'_>) -> bool {
+    let farm = &exchange.farm.config;
+    let mut view = exchange.view.clone();
+    for name in [header::AUTHORIZATION, header::COOKIE] {
+        view.headers.remove(name);
+    }
+    if let Some(sessions) = &farm.session_management {
+        visitor_session::remove_credentials(sessions, &mut view.headers);
+    }
+    let request = UpstreamRequest {
+        headers: request_headers(farm, &view, ForwardPurpose::Cache),
+        ..UpstreamRequest::get(view.wire_target())
+    };
+    let Ok(answer) = exchange.farm.upstream.send(&request).await else { return false };
+    let status = answer.response.status();
+    let refusals = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
+    refusals.contains(&status) || status.is_redirection()
 }
 
 /// Returns the log line for a request whose response is not known yet.

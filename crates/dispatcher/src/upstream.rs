@@ -213,12 +213,12 @@ impl Upstream {
         let category = self.category_index(&call.target);
         let mut refused = None;
         let mut is_busy = false;
-        for round in 0..self.farm.retry_rounds {
+        for retry_round in 0..self.farm.retry_rounds {
             // With every circuit breaker open, an immediate response is better than the same one after all rounds.
             if self.is_breaker_open() {
                 return Err(UpstreamFailure::NoConnection);
             }
-            if round > 0 {
+            if retry_round > 0 {
                 tokio::time::sleep(self.farm.retry_delay).await;
             }
             for index in self.render_order(category, call.sticky_render.as_deref()) {
@@ -717,12 +717,12 @@ impl RenderBody {
 
     /// Removes supported content codings from a response to be stored, because it is also sent to visitors who accept
     /// none.
-    pub(crate) fn decode_content_codings(&mut self, headers: &mut HeaderMap) {
+    fn decode_content_codings(&mut self, headers: &mut HeaderMap) {
         self.body.decode_content_codings(headers);
     }
 
     /// Makes the body also fail below the minimum rate.
-    pub(crate) fn enforce_min_rate(&mut self, pace: Option<MinReadRate>) {
+    fn enforce_min_rate(&mut self, pace: Option<MinReadRate>) {
         self.read_timeout.set_min_read_rate(pace);
     }
 }

@@ -53,7 +53,8 @@ pub struct BackupSection {
     /// True if a save slows down while the instance's responses take longer than in the minutes before, as with `tympan
     /// backup save --beside`; default `true`. Set it to `false` if saves must end soon, regardless of the effect on
     /// visitors.
-    pub give_way: Option<bool>,
+    #[serde(alias = "give_way")]
+    pub throttle: Option<bool>,
     /// The name of this client in the vault; default the host's name. Set it if instances on hosts with the same name,
     /// such as containers, share a vault: each is compared only with its own snapshots, and `keep` counts only its own.
     pub client_name: Option<String>,
@@ -94,7 +95,7 @@ impl BackupSection {
             },
             history: self.with_history.then_some(history),
             includes_base: self.with_base,
-            is_throttled: self.give_way.unwrap_or(true),
+            is_throttled: self.throttle.unwrap_or(true),
             retention,
             client: self.client_name.clone().filter(|name| !name.is_empty()),
             max_age: self.max_age.map_or(DEFAULT_MAX_AGE, |span| span.0),

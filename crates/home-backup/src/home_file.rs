@@ -167,6 +167,6 @@ mod tests {
         let read_again = read_home_files(dir.path(), StateDatabaseInclusion::Included).unwrap();
         assert_eq!(read_again, [file("replication.key", "key")]);
         assert!(is_stored_elsewhere(&access(), b"nonsense ="));
-        assert!(!is_stored_elsewhere(&access(), b"[collect]\nevery = \"1h\"\n"));
+        assert!(!is_stored_elsewhere(&access(), b"[collect]\ninterval = \"1h\"\n"));
     }
 }

@@ -21,6 +21,7 @@ mod restore;
 mod save_throttle;
 mod saved_clone;
 mod scheduled_save;
+mod verify;
 
 pub use config::BackupSection;
 pub use error::{Error, Result};
@@ -36,3 +37,4 @@ pub use scheduled_save::{
     SAVE_SCHEDULE_NAME, ScheduledSaveOptions, ScheduledSaveStatus, schedule_saves,
     scheduled_save_log, unschedule_saves,
 };
+pub use verify::SnapshotVerification;

@@ -97,7 +97,8 @@ pub fn scheduled_save_log(home: &Path) -> BackupRunLog {
 /// [`Error::Refused`] with the key if an option is invalid; otherwise if the state database fails.
 pub async fn schedule_saves(
     worker: &JobWorker,
-    (access, home): (&HomeAccess, &Home),
+    access: &HomeAccess,
+    home: &Home,
     options: ScheduledSaveOptions,
 ) -> Result<Arc<ScheduledSaveStatus>> {
     let log = scheduled_save_log(&home.dir);
@@ -216,7 +217,7 @@ impl ScheduledSaveStatus {
     pub fn render_metrics(&self, role: &str) -> String {
         let table = [
             (
-                "tympan_backup_last_success_seconds",
+                "tympan_backup_last_success_timestamp_seconds",
                 "Time of the end of the last successful save, in seconds since 1970; 0 for never. Later \
                  changes were not saved.",
                 self.last_success.load(Ordering::Relaxed),
@@ -278,11 +279,11 @@ impl JobHandler for ScheduledSaveJob {
         };
         let done = self.save_all(&mut opened, context);
         match done {
-            Ok(said) => {
+            Ok(summary) => {
                 *self.status.fault.lock() = None;
                 self.status.last_success.store(current_timestamp().as_second(), Ordering::Relaxed);
-                tracing::info!(reason = said, "saved");
-                context.report_progress(1, 1, &said);
+                tracing::info!(reason = summary, "saved");
+                context.report_progress(1, 1, &summary);
                 JobOutcome::Done
             }
             Err(_) if context.is_cancelled() => JobOutcome::Cancelled,
@@ -325,7 +326,7 @@ impl ScheduledSaveJob {
             // An error in one source must not prevent the other from being saved.
             for source in [Some(None), folders.map(Some)].into_iter().flatten() {
                 match self.save_source(vault, index, &lock, context, since, source) {
-                    Ok(said) => words.push(said),
+                    Ok(summary) => words.push(summary),
                     Err(fault) => faults.push(fault),
                 }
             }
@@ -410,7 +411,7 @@ impl ScheduledSaveJob {
         let giving_way =
             if self.options.is_throttled { self.start_throttle(&progress) } else { None };
         let done = VaultIndex::catch_up_locked(index, vault, lock).and_then(|()| {
-            let session = SaveSession::new((vault, index), lock, &progress);
+            let session = SaveSession::new(vault, index, lock, &progress);
             // All snapshots of one save have the same time.
             let options = SaveOptions::new(self.vault_user(), since);
             let options = SaveOptions { revision_retention: self.options.history, ..options };

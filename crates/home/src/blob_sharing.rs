@@ -127,7 +127,7 @@ impl BlobSharing {
             let (role, storage) = (role.clone(), storage.clone());
             let (faults, stopped) = (Arc::clone(&faults), stopped.clone());
             std::thread::spawn(move || {
-                register_with_retries((&role, &|| storage.register()), &faults, &stopped);
+                register_with_retries(&role, &|| storage.register(), &faults, &stopped);
             });
         }
         for (role, notes) in
@@ -137,7 +137,7 @@ impl BlobSharing {
             let (faults, stopped) = (Arc::clone(&faults), stopped.clone());
             std::thread::spawn(move || {
                 let register = || sharing.register_as_guest(&*notes);
-                register_with_retries((&role, &register), &faults, &stopped);
+                register_with_retries(&role, &register, &faults, &stopped);
             });
         }
         move || {
@@ -279,7 +279,8 @@ impl BlobSharing {
 
 /// Registers in a remote storage, with retries until it succeeds.
 fn register_with_retries(
-    (role, register): (&str, &dyn Fn() -> tympan_blobs::Result<()>),
+    role: &str,
+    register: &dyn Fn() -> tympan_blobs::Result<()>,
     faults: &Mutex<BTreeMap<String, String>>,
     stopped: &watch::Receiver<bool>,
 ) {

@@ -69,7 +69,8 @@ impl HomeBlobStorage {
 /// [`Error::Refused`] if the delegates contradict each other; otherwise if a storage cannot be opened.
 pub(crate) fn open_home_blobs(
     access: &HomeAccess,
-    (dir, section): (&Path, &BlobsSection),
+    dir: &Path,
+    section: &BlobsSection,
     membership: &StorageMembership,
     small: Arc<dyn ChunkStore>,
     base: Option<&Arc<dyn ReadBlobs>>,
@@ -84,9 +85,9 @@ pub(crate) fn open_home_blobs(
     let BlobStorageOpener {
         mut delegates,
         writable,
-        owner_note_folders: guest_of,
+        owner_note_folders,
         buckets,
-        instance_roles: instances,
+        instance_roles,
         ..
     } = opening;
     if let Some(base) = base {
@@ -106,11 +107,11 @@ pub(crate) fn open_home_blobs(
     Ok(HomeBlobStorage {
         store,
         writable,
-        owner_note_folders: guest_of,
+        owner_note_folders,
         guest_note_folders: guests,
         composite,
         buckets,
-        instance_roles: instances,
+        instance_roles,
     })
 }
 

@@ -98,7 +98,7 @@ impl HomeChunkStore {
         let section = access.effective_blob_section(dir, config)?;
         let membership = StorageMembership::new(dir, self.database.clone());
         let chunks = self.chunks.clone();
-        blob_storage::open_home_blobs(access, (dir, &section), &membership, chunks, base)
+        blob_storage::open_home_blobs(access, dir, &section, &membership, chunks, base)
     }
 
     /// Opens the repository of a home that is stored in a database, while an instance may be running on the home.
@@ -165,8 +165,8 @@ fn database_options(dir: &Path, config: &HomeConfig, url: &str) -> PostgresOptio
         options.max_connections = connections;
     }
     for (set, span) in [
-        (&mut options.wait_timeout, section.wait),
-        (&mut options.idle_timeout, section.idle),
+        (&mut options.wait_timeout, section.wait_timeout),
+        (&mut options.idle_timeout, section.idle_timeout),
         (&mut options.statement_timeout, section.statement_timeout),
     ] {
         if let Some(span) = span {

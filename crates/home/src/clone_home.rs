@@ -30,7 +30,8 @@ use crate::storage_membership::StorageMembership;
 pub fn create_clone(
     access: &HomeAccess,
     to: &Path,
-    (from, base_access): (&str, &BaseAccess),
+    from: &str,
+    base_access: &BaseAccess,
 ) -> Result<ChunkId> {
     require_empty_dir(to)?;
     let base = open_base_at(access, from, base_access, to)?;
@@ -59,7 +60,7 @@ fn start_clone(
         Error::failed(format!("cannot clone `{}`", origin.from), error)
     };
     let now = SystemTime::now();
-    let lease = acquire_lease(base.0.as_ref(), &origin.holder, MAIN_BRANCH, (now, LEASE_DURATION));
+    let lease = acquire_lease(base.0.as_ref(), &origin.holder, MAIN_BRANCH, now, LEASE_DURATION);
     let lease = lease.map_err(failed)?;
     let root = lease.root;
     // The file is written first: a store without it would be taken for an empty home.
@@ -88,12 +89,13 @@ pub struct HomeCopyReport {
 pub fn copy_home(
     access: &HomeAccess,
     to: &Path,
-    (from, base_access): (&str, &BaseAccess),
+    from: &str,
+    base_access: &BaseAccess,
 ) -> Result<HomeCopyReport> {
     require_unused_home_dir(to)?;
     let base = open_base_at(access, from, base_access, to)?;
     let config = access.read_config(to)?;
-    let (standby, own) = open_standby(access, (to, &config), base, &lease_holder_name(to)?)?;
+    let (standby, own) = open_standby(access, to, &config, base, &lease_holder_name(to)?)?;
     own.sharing.register()?;
     let copied = standby.catch_up(SystemTime::now());
     let copied = copied.map_err(|error| Error::failed(format!("cannot copy `{from}`"), error))?;
@@ -109,14 +111,15 @@ pub(crate) struct StandbyStores {
 /// Opens a standby, with its blobs in the storage of its configuration.
 pub(crate) fn open_standby(
     access: &HomeAccess,
-    (to, config): (&Path, &HomeConfig),
+    to: &Path,
+    config: &HomeConfig,
     base: BaseWithBlobs,
     holder: &str,
 ) -> Result<(StandbyStore, StandbyStores)> {
     let chunks = open_own_packs(to)?;
     let membership = StorageMembership::new(to, None);
     let section = access.effective_blob_section(to, config)?;
-    let blobs = open_home_blobs(access, (to, &section), &membership, chunks.clone(), None)?;
+    let blobs = open_home_blobs(access, to, &section, &membership, chunks.clone(), None)?;
     let standby = StandbyStore::new(base, (chunks.clone(), blobs.store.clone()), holder.to_owned());
     Ok((standby, StandbyStores { chunks, sharing: BlobSharing::new(membership, &blobs) }))
 }

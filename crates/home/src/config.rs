@@ -86,10 +86,12 @@ pub struct DatabaseSection {
     pub max_connections: Option<u32>,
     /// The maximum time that a request waits for a connection, for another commit on the same ref, and for the outcome
     /// of an interrupted commit; default 5 s. After that it is answered with 503.
-    pub wait: Option<DurationText>,
+    #[serde(alias = "wait")]
+    pub wait_timeout: Option<DurationText>,
     /// The time after which an idle connection is closed; default 10 min. Lower it if a firewall drops idle
     /// connections.
-    pub idle: Option<DurationText>,
+    #[serde(alias = "idle")]
+    pub idle_timeout: Option<DurationText>,
     /// The time after which the server cancels a statement; default 30 s.
     pub statement_timeout: Option<DurationText>,
     /// A PEM file of certificates, one of which must have signed that of the server; with it the host name is verified
@@ -173,7 +175,8 @@ impl VersionsSection {
 pub struct CollectSection {
     /// The interval between collections of a running instance, in whole seconds or milliseconds; default 6 h, `"0s"`
     /// for none.
-    pub every: Option<DurationText>,
+    #[serde(alias = "every")]
+    pub interval: Option<DurationText>,
     /// The maximum number of bytes per second that a collection reads and writes; default 32 MiB. Lower it if
     /// collections slow down commits.
     pub rate: Option<ByteSize>,

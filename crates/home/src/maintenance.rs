@@ -81,7 +81,7 @@ impl MaintenanceTask {
         };
         match self {
             Self::Garbage => {
-                let every = config.collect.every.map_or(COLLECTION_INTERVAL, |span| span.0);
+                let every = config.collect.interval.map_or(COLLECTION_INTERVAL, |span| span.0);
                 (!every.is_zero()).then(|| format!("every {}ms", every.as_millis().max(1)))
             }
             Self::Blobs => or(&section.blobs, BLOBS_SCHEDULE),
@@ -226,8 +226,7 @@ impl MaintenanceJob {
             go_on()
         });
         let failed = |error: Error| error_chain_text(&error);
-        let Some(BlobMarkOutcome { blob_count: count, unreachable_owners: untold }) =
-            marked.map_err(failed)?
+        let Some(BlobMarkOutcome { blob_count, unreachable_owners }) = marked.map_err(failed)?
         else {
             return Ok(());
         };
@@ -235,7 +234,7 @@ impl MaintenanceJob {
         let options = options.map_err(failed)?;
         for (role, swept) in self.sharing.sweep(&options, &mut &go_on).map_err(failed)? {
             if swept.occupied_until.is_some() {
-                tracing::info!(role, needed = count, "another process is sweeping the blobs");
+                tracing::info!(role, needed = blob_count, "another process is sweeping the blobs");
                 continue;
             }
             let (discarded, purged) = (swept.discarded.blob_count, swept.purged.blob_count);
@@ -243,18 +242,22 @@ impl MaintenanceJob {
                 tracing::warn!(role, waits_for = ?swept.unmarked_members, "no blobs are removed until all \
                     members have marked the blobs that they need");
             }
-            tracing::info!(role, needed = count, discarded, purged, "blobs swept");
+            tracing::info!(role, needed = blob_count, discarded, purged, "blobs swept");
         }
         // Owners that could not be notified use the previous notification, and remove nothing newer.
-        if untold.is_empty() { Ok(()) } else { Err(untold.join("; ")) }
+        if unreachable_owners.is_empty() { Ok(()) } else { Err(unreachable_owners.join("; ")) }
     }
 
     fn purge_versions(&self) -> Result<(), String> {
         let purged = purge_versions(&self.repository, &self.config, self.trusted_now());
-        let VersionPurgeReport { version_count: versions, removed_count: removed } =
+        let VersionPurgeReport { version_count, removed_count } =
             purged.map_err(|error| error_chain_text(&error))?;
-        if removed > 0 {
-            tracing::info!(versions, removed, "outdated versions removed");
+        if removed_count > 0 {
+            tracing::info!(
+                versions = version_count,
+                removed = removed_count,
+                "outdated versions removed"
+            );
         }
         Ok(())
     }

@@ -68,8 +68,8 @@ impl Home {
         let backend = HomeChunkStore::open(access, dir, &config)?;
         let blobs = backend.open_blobs(access, dir, &config)?;
         access.record_blob_url(dir, &config)?;
-        let HomeChunkStore { chunks, local, database, overlay_base: base, lock } = backend;
-        let composite = base.map(|(composite, _)| composite);
+        let HomeChunkStore { chunks, local, database, overlay_base, lock } = backend;
+        let composite = overlay_base.map(|(composite, _)| composite);
         let hot = config.store.hot_blobs.map_or(DEFAULT_HOT_BLOB_BYTES, ByteSize::as_bytes);
         let store = Arc::new(CachedBlobStore::new(blobs.store.clone(), hot));
         // All observers of content begin with this read.

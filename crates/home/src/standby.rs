@@ -126,7 +126,7 @@ impl StandbyHome {
             origin.open_base(access, dir)?
         };
         let config = access.read_config(dir)?;
-        let (standby, stores) = open_standby(access, (dir, &config), base, &origin.holder)?;
+        let (standby, stores) = open_standby(access, dir, &config, base, &origin.holder)?;
         stores.sharing.register()?;
         Ok(Self { standby, stores, from: from.to_owned(), dir: dir.to_owned(), config })
     }
@@ -174,7 +174,7 @@ impl StandbyHome {
                 is_ready = true;
                 tell(StandbyEvent::Ready);
             }
-            let every = self.config.collect.every.map_or(COLLECTION_INTERVAL, |span| span.0);
+            let every = self.config.collect.interval.map_or(COLLECTION_INTERVAL, |span| span.0);
             let is_due = now.duration_since(collected).unwrap_or_default() >= every;
             if is_due && !every.is_zero() {
                 collected = now;

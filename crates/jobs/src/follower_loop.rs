@@ -40,8 +40,8 @@ impl FollowerLoop {
     }
 
     /// Ends a round, with the delay until the next one or the reason of its failure, and waits.
-    pub async fn finish_round(&mut self, round: Result<Duration, String>) {
-        let wait = match round {
+    pub async fn finish_round(&mut self, result: Result<Duration, String>) {
+        let wait = match result {
             Ok(wait) => {
                 self.is_failing = false;
                 wait

@@ -13,6 +13,7 @@
 //! Not here: the work of a job. Handlers are defined where their topics are registered. Workflow processes of higher
 //! crates, such as write-back and activation, are registered by them.
 
+mod config;
 mod error;
 mod follower_loop;
 mod job;
@@ -22,6 +23,7 @@ mod schedule;
 mod worker;
 pub mod workflow;
 
+pub use config::{JobsSection, WorkflowsSection};
 pub use error::{Error, Result};
 pub use follower_loop::{ChangesAfterCursor, FollowerLoop, read_changes_after};
 pub use job::{Job, JobId, JobPriority, JobProgress, JobState, NewJob};

@@ -19,7 +19,7 @@ pub(crate) struct CmisWorkspace {
     /// Address of the list of the root folder's children.
     pub(crate) root_children_url: String,
     /// Template for the address of a folder by its path, which contains `{path}`.
-    pub(crate) path_url_template: String,
+    path_url_template: String,
 }
 
 /// An object of a feed.

@@ -82,7 +82,7 @@ impl MountService {
             .any(|location| location.contains_source(&request.source))
         {
             return Ok(Err(format!(
-                "`{}` is not in any place that `tympan.toml` allows; add a `[[mounts.place]]` with its `url`",
+                "`{}` is not in any location that `tympan.toml` allows; add a `[[mounts.location]]` with its `url`",
                 request.source
             )));
         }
@@ -151,16 +151,17 @@ impl MountService {
             purpose: MountPurpose::Import,
             min_file_age: Duration::ZERO,
         };
-        let order = MountPassOptions {
+        let options = MountPassOptions {
             now: SystemTime::now(),
             accepts_removals: false,
             is_dry_run: is_dry,
         };
-        let mut going = |done, total| {
+        let mut on_progress = |done, total| {
             context.report_progress(done, total, if total == 0 { "listing" } else { "reading" });
             !context.is_cancelled()
         };
-        let made = run_mount_pass(&inner.repository, &inner.ledger, &mount, order, &mut going);
+        let made =
+            run_mount_pass(&inner.repository, &inner.ledger, &mount, options, &mut on_progress);
         let mut report = match made {
             Ok(report) => report,
             Err(MountPassError::Source { source: MountSourceError::Stopped, .. }) => {
@@ -173,7 +174,7 @@ impl MountService {
         };
         let goes_on = report.waiting > 0 && report.change_count() > 0 && !is_dry;
         report.is_dry = is_dry;
-        if let Err(failure) = self.record_import(name, before, report, (source, target)) {
+        if let Err(failure) = self.record_import(name, before, report, source, target) {
             return JobOutcome::Retry { after: None, reason: error_chain_text(&failure) };
         }
         match (context.is_cancelled(), goes_on) {
@@ -189,7 +190,8 @@ impl MountService {
         name: &str,
         before: Option<LastMountPass>,
         mut report: MountPassReport,
-        (source, target): (&str, &str),
+        source: &str,
+        target: &str,
     ) -> Result<()> {
         if let Some(before) = before.filter(|before| before.report.waiting > 0 && !report.is_dry) {
             report.added += before.report.added;

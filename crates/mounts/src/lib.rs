@@ -15,6 +15,7 @@
 mod asset_mount;
 mod cmis;
 mod cmis_atom;
+mod config;
 mod directory;
 mod error;
 mod file_fetch;
@@ -36,6 +37,7 @@ mod webdav;
 mod xml_reader;
 
 pub use asset_mount::{AssetMount, MountPurpose};
+pub use config::{MountLocationSection, MountSection, MountsSection};
 pub use directory::DirectorySource;
 pub use error::{Error, Result};
 pub use import::{IMPORT_TOPIC, ImportRequest, ImportStatus};

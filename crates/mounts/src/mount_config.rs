@@ -109,8 +109,8 @@ impl MountSettings {
     pub fn fingerprint(&self) -> String {
         let mut parts: Vec<String> = vec![format!("{:?}", self.sync_period)];
         parts.extend(self.locations.iter().map(|location| {
-            let MountLocation { url, user, endpoint, region, idle_timeout: timeout, .. } = location;
-            format!("{url:?} {user:?} {endpoint:?} {region:?} {timeout:?}")
+            let MountLocation { url, user, endpoint, region, idle_timeout, .. } = location;
+            format!("{url:?} {user:?} {endpoint:?} {region:?} {idle_timeout:?}")
         }));
         parts.extend(self.mounts.iter().map(|mount| format!("{mount:?}")));
         // The order of the parts has no meaning.
@@ -162,13 +162,13 @@ impl MountSettings {
         if let Some(secret) = secrets.iter().find(|name| config.properties.contains_key(**name)) {
             return Err(format!(
                 "`{secret}` must not be stored in content; write it in `tympan.toml`, section \
-                 `[[mounts.place]]`"
+                 `[[mounts.location]]`"
             ));
         }
         let mut mount = MountConfig::new(name, text("source"), text("target"))?;
         if !self.locations.iter().any(|location| location.contains_source(&mount.source)) {
             return Err(format!(
-                "the source `{}` is not in any place that `tympan.toml` allows; add a `[[mounts.place]]` with \
+                "the source `{}` is not in any location that `tympan.toml` allows; add a `[[mounts.location]]` with \
                  its `url`",
                 mount.source
             ));

@@ -100,8 +100,8 @@ pub fn run_mount_pass(
     repository: &Repository,
     ledger: &MountLedger,
     mount: &AssetMount,
-    order: MountPassOptions,
-    going: &mut MountPassCallback<'_>,
+    options: MountPassOptions,
+    on_progress: &mut MountPassCallback<'_>,
 ) -> Result<MountPassReport, MountPassError> {
     let store =
         |source| MountPassError::Store { mount: mount.name.clone(), source: Box::new(source) };
@@ -111,12 +111,12 @@ pub fn run_mount_pass(
         repository,
         ledger,
         mount,
-        options: order,
-        progress_callback: going,
+        options,
+        progress_callback: on_progress,
         report: MountPassReport::default(),
     };
     let ran = pass.run_pass(&start_snapshot, &mut known_files);
-    if !order.is_dry_run {
+    if !options.is_dry_run {
         let failure = ran.as_ref().err().map(|error| error_chain_text(error));
         // If local changes might not be recorded in the ledger, the next pass checks every asset.
         let root = match &ran {
@@ -125,7 +125,7 @@ pub fn run_mount_pass(
         };
         let last = LastMountPass {
             start_root: root,
-            ended_at: order.now,
+            ended_at: options.now,
             report: pass.report.clone(),
             failure,
         };
@@ -283,7 +283,8 @@ impl MountPass<'_, '_> {
         known_files: &mut HashMap<u128, KnownMountFile>,
     ) -> Result<MountPassWork, MountPassError> {
         let mut work = MountPassWork::default();
-        let (report, going, order) = (&mut self.report, &mut self.progress_callback, self.options);
+        let (report, on_progress, options) =
+            (&mut self.report, &mut self.progress_callback, self.options);
         let settle = self.mount.min_file_age;
         let mut look = |item: SourceItem| {
             let entry = match item {
@@ -294,7 +295,7 @@ impl MountPass<'_, '_> {
                 SourceItem::File(entry) => entry,
             };
             work.listed_count += 1;
-            if work.listed_count.is_multiple_of(1000) && !going(0, 0) {
+            if work.listed_count.is_multiple_of(1000) && !on_progress(0, 0) {
                 return Err(MountSourceError::Stopped);
             }
             let (at, mark) = (path_hash(&entry.path), fingerprint_hash(&entry.fingerprint));
@@ -307,7 +308,7 @@ impl MountPass<'_, '_> {
                 }
             }
             let age =
-                entry.modified_at.and_then(|modified| order.now.duration_since(modified).ok());
+                entry.modified_at.and_then(|modified| options.now.duration_since(modified).ok());
             if age.is_some_and(|age| age < settle) {
                 report.settling += 1;
             } else if work.changed_files.len() >= MAX_PASS_CHANGES {
@@ -332,10 +333,10 @@ impl MountPass<'_, '_> {
         known_files: &HashMap<u128, KnownMountFile>,
         work: &mut MountPassWork,
     ) -> Result<usize> {
-        let mut news: HashMap<&str, usize> = HashMap::new();
+        let mut new_files: HashMap<&str, usize> = HashMap::new();
         for (at, entry) in work.changed_files.iter().enumerate() {
             if let Some(identity) = &entry.identity {
-                news.insert(identity, at);
+                new_files.insert(identity, at);
             }
         }
         let mut pairs: Vec<(MountFileRow, usize)> = Vec::new();
@@ -344,8 +345,11 @@ impl MountPass<'_, '_> {
             let is_gone = known_files
                 .get(&path_hash(&row.path))
                 .is_some_and(|known_file| !known_file.is_listed);
-            let new =
-                row.identity.as_deref().filter(|_| is_gone).and_then(|identity| news.get(identity));
+            let new = row
+                .identity
+                .as_deref()
+                .filter(|_| is_gone)
+                .and_then(|identity| new_files.get(identity));
             let is_lasting = self.mount.source.has_persistent_identities();
             let is_it = |entry: &SourceFile| is_lasting || entry.fingerprint == row.fingerprint;
             if let Some(at) = new

@@ -286,15 +286,7 @@ impl MountService {
     /// # Errors
     /// If the database fails.
     pub async fn pause_mount(&self, mount: &str) -> Result<bool> {
-        if self.find_config(mount).is_none() {
-            return Ok(false);
-        }
-        let is_there = self
-            .state
-            .queues
-            .schedules()
-            .set_paused(&format!("{SCHEDULE_NAME_PREFIX}{mount}"), true)
-            .await?;
+        let is_there = self.set_paused(mount, true).await?;
         if let Some(job) = self.find_open_job(mount).await?.filter(|_| is_there) {
             match job.state {
                 JobState::Active => self.state.queues.request_stop(job.id).await?,
@@ -309,16 +301,16 @@ impl MountService {
     /// # Errors
     /// If the database fails.
     pub async fn resume_mount(&self, mount: &str, now: SystemTime) -> Result<bool> {
+        Ok(self.set_paused(mount, false).await? && self.start_pass_now(mount, now).await?)
+    }
+
+    /// Pauses or resumes the schedule of a mount. Returns true if the mount exists.
+    async fn set_paused(&self, mount: &str, is_paused: bool) -> Result<bool> {
         if self.find_config(mount).is_none() {
             return Ok(false);
         }
-        let is_there = self
-            .state
-            .queues
-            .schedules()
-            .set_paused(&format!("{SCHEDULE_NAME_PREFIX}{mount}"), false)
-            .await?;
-        Ok(is_there && self.start_pass_now(mount, now).await?)
+        let schedule = format!("{SCHEDULE_NAME_PREFIX}{mount}");
+        Ok(self.state.queues.schedules().set_paused(&schedule, is_paused).await?)
     }
 
     /// Runs a pass of a mount.
@@ -344,13 +336,14 @@ impl MountService {
             }
         };
         inner.counters.passes.fetch_add(1, Ordering::Relaxed);
-        let order =
+        let options =
             MountPassOptions { now: SystemTime::now(), accepts_removals, is_dry_run: false };
-        let mut going = |done, total| {
+        let mut on_progress = |done, total| {
             context.report_progress(done, total, if total == 0 { "listing" } else { "reading" });
             !context.is_cancelled()
         };
-        let made = run_mount_pass(&inner.repository, &inner.ledger, &mount, order, &mut going);
+        let made =
+            run_mount_pass(&inner.repository, &inner.ledger, &mount, options, &mut on_progress);
         if made.is_err() {
             inner.counters.failed_passes.fetch_add(1, Ordering::Relaxed);
         }

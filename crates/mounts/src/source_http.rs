@@ -194,7 +194,7 @@ fn refusal_reason(status: StatusCode, location: Option<&HeaderValue>) -> String 
             )
         }
         (401 | 403, _) => {
-            format!("it answered {status}; check the credentials of its `[[mounts.place]]`")
+            format!("it answered {status}; check the credentials of its `[[mounts.location]]`")
         }
         _ => format!("it answered {status}"),
     }

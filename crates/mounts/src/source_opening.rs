@@ -29,7 +29,7 @@ pub(crate) fn open_mount_source(
     if scheme.is_some() && address.split('/').nth(2).is_some_and(|host| host.contains('@')) {
         return Err(
             "user and password must not be in the address; write them in `tympan.toml`, section \
-            `[[mounts.place]]`"
+            `[[mounts.location]]`"
                 .to_owned(),
         );
     }

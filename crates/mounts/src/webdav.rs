@@ -213,13 +213,15 @@ fn strip_weak_prefix(tag: &str) -> &str {
 }
 
 fn source_file_of(path: String, resource: WebDavResource) -> SourceFile {
-    let WebDavResource { byte_count: bytes, last_modified: modified, etag: tag, identity, .. } =
-        resource;
+    let WebDavResource { byte_count: bytes, last_modified, etag: tag, identity, .. } = resource;
     let length = bytes.map_or_else(String::new, |bytes| bytes.to_string());
     let tag = strip_weak_prefix(&tag).to_owned();
-    let mark =
-        if tag.is_empty() { format!("{length}-{modified}") } else { format!("{length}-{tag}") };
-    let time = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(&modified);
+    let mark = if tag.is_empty() {
+        format!("{length}-{last_modified}")
+    } else {
+        format!("{length}-{tag}")
+    };
+    let time = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(&last_modified);
     SourceFile {
         path,
         fingerprint: mark,

@@ -281,8 +281,8 @@ impl ExportAddressResolver<'_> {
     /// Checks whether a resource is exported.
     fn check_exported(&self, url: &SlingUrl) -> Result<(), NotExportedReason> {
         let path = NodePath::new(&url.path).map_err(|_| NotExportedReason::Missing)?;
-        let said = self.inherited_property(&path, EXPORT_PROPERTY);
-        match said.as_ref().map(|(at, text)| (at, text.trim())) {
+        let inherited = self.inherited_property(&path, EXPORT_PROPERTY);
+        match inherited.as_ref().map(|(at, text)| (at, text.trim())) {
             Some((_, "true")) => return Ok(()),
             Some((at, "false")) => return Err(NotExportedReason::Excluded(at.to_string())),
             // As in OpenCms, any other value is ignored.
@@ -355,10 +355,10 @@ impl ExportAddressResolver<'_> {
         if is_file_type(node.primary_type()) || self.containing_file(path).is_some() {
             return None;
         }
-        let said = self.inherited_property(path, EXPORT_SUFFIX_PROPERTY).map(|(_, text)| text);
-        match (&url.extension, said) {
-            (None, said) => Some(said.unwrap_or_else(|| ".html".to_owned())),
-            (Some(_), Some(said)) => Some(said),
+        let inherited = self.inherited_property(path, EXPORT_SUFFIX_PROPERTY).map(|(_, text)| text);
+        match (&url.extension, inherited) {
+            (None, inherited) => Some(inherited.unwrap_or_else(|| ".html".to_owned())),
+            (Some(_), Some(inherited)) => Some(inherited),
             (Some(_), None) => None,
         }
     }

@@ -85,13 +85,13 @@ pub(crate) struct ExportContext<'a> {
 
 impl<'a> ExportContext<'a> {
     pub(crate) fn new(
-        press: ExportEnvironment<'a>,
+        environment: ExportEnvironment<'a>,
         options: &'a ExportOptions,
         snapshot: Snapshot,
     ) -> ExportResult<Self> {
-        let addresses = SiteAddresses::load(press.renderer, &snapshot)
+        let addresses = SiteAddresses::load(environment.renderer, &snapshot)
             .map_err(|error| ExportError::Scripts(Box::new(error)))?;
-        Ok(Self { environment: press, options, rules: options.rule_set(), addresses, snapshot })
+        Ok(Self { environment, options, rules: options.rule_set(), addresses, snapshot })
     }
 
     /// Creates a resolver of addresses that records its dependencies in a reader.
@@ -131,18 +131,18 @@ impl<'a> ExportContext<'a> {
             content,
             content_type,
             dependencies: reads,
-            linked_targets: links,
+            linked_targets,
             findings,
-            is_personalized: is_personal,
+            is_personalized,
         } = match rendered {
             Ok(rendered) => rendered,
-            Err(fate) => return fate,
+            Err(outcome) => return outcome,
         };
         if let Some(error) = reader.failure() {
             return ExportOutcome::Failed(format!("cannot read the content: {error}"));
         }
         let reads = Arc::new(reads.union(&reader.take_dependencies()));
-        if is_personal {
+        if is_personalized {
             let source = resolved.source.clone();
             return ExportOutcome::Personalized(Box::new(ExportManifestEntry {
                 file,
@@ -156,7 +156,7 @@ impl<'a> ExportContext<'a> {
             content,
             content_type,
             dependencies: reads,
-            linked_targets: links,
+            linked_targets,
             findings,
         }))
     }
@@ -206,12 +206,12 @@ impl<'a> ExportContext<'a> {
         let is_personal = response.reads.facts.intersects(RequestFacts::USER);
         if is_personal {
             let (content, content_type) = (ExportFileContent::Bytes(Bytes::new()), String::new());
-            let (links, findings) = (Vec::new(), Vec::new());
+            let (linked_targets, findings) = (Vec::new(), Vec::new());
             return Ok(RenderedAddress {
                 content,
                 content_type,
                 dependencies: reads,
-                linked_targets: links,
+                linked_targets,
                 findings,
                 is_personalized: is_personal,
             });
@@ -254,13 +254,13 @@ impl<'a> ExportContext<'a> {
                 return Err(ExportOutcome::Failed(format!("it was rendered as {outcome:?}")));
             }
         };
-        let PageLinkRewriter { linked_targets: links, findings, .. } = page;
+        let PageLinkRewriter { linked_targets, findings, .. } = page;
         let content_type = response.content_type.into_owned();
         Ok(RenderedAddress {
             content,
             content_type,
             dependencies: reads,
-            linked_targets: links,
+            linked_targets,
             findings,
             is_personalized: is_personal,
         })

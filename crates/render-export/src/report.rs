@@ -69,7 +69,7 @@ impl ExportFinding {
 impl fmt::Display for ExportFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed { address, message: reason } => write!(f, "{address}: {reason}"),
+            Self::Failed { address, message } => write!(f, "{address}: {message}"),
             Self::BrokenLink { address, link } => {
                 write!(f, "{address}: it links to `{link}`, which does not exist")
             }
@@ -83,9 +83,9 @@ impl fmt::Display for ExportFinding {
                 "{address}: it depends on the visitor, so it cannot be a static file; set `export` to false \
                  there, so that links lead to the dynamic page"
             ),
-            Self::TooManyAddresses { source, limit: most } => write!(
+            Self::TooManyAddresses { source, limit } => write!(
                 f,
-                "{source}: links use more than {most} addresses of it, and further ones are not exported; set \
+                "{source}: links use more than {limit} addresses of it, and further ones are not exported; set \
                  `export` to false there if their number is unlimited, as in a calendar"
             ),
             Self::ActiveContent { address, file } => write!(

@@ -250,7 +250,7 @@ impl BackendRegistry {
         let endpoint = self.find_endpoint(name)?;
         validate_path(path)?;
         let until = now + endpoint.config.timeout;
-        match endpoint.acquire_fetch_slot(path, (now, until)) {
+        match endpoint.acquire_fetch_slot(path, now, until) {
             BackendFetchDecision::Cached(value) => Ok(value),
             BackendFetchDecision::Fetch(sent) => {
                 Ok(self.fetch_and_cache(name, endpoint, path, now, until, sent))
@@ -272,7 +272,7 @@ impl BackendRegistry {
         let endpoint = self.find_endpoint(name)?;
         validate_path(path)?;
         let until = now + endpoint.config.timeout;
-        if !endpoint.acquire_post_slot((now, until)) {
+        if !endpoint.acquire_post_slot(now, until) {
             return Ok(None);
         }
         let back_end = &endpoint.config;
@@ -326,7 +326,7 @@ impl BackendRegistry {
         match response {
             Ok((value, bytes)) => {
                 let is_outdated = state.post_count != sent;
-                state.cache_value(path, (&value, bytes), (now, is_outdated));
+                state.cache_value(path, &value, bytes, now, is_outdated);
                 Some(value)
             }
             Err(_) => endpoint.stale_value(&state, path, now),
@@ -372,11 +372,7 @@ fn estimate_memory(value: &serde_json::Value) -> usize {
 
 impl BackendEndpoint {
     /// Waits for a connection slot, or returns the value if it arrives while waiting.
-    fn acquire_fetch_slot(
-        &self,
-        path: &str,
-        (now, until): (Instant, Instant),
-    ) -> BackendFetchDecision {
+    fn acquire_fetch_slot(&self, path: &str, now: Instant, until: Instant) -> BackendFetchDecision {
         let mut state = self.state.lock();
         let before = state.response_count;
         let mut has_waited = false;
@@ -426,7 +422,7 @@ impl BackendEndpoint {
     }
 
     /// Waits for a connection slot to post; returns true if it got one.
-    fn acquire_post_slot(&self, (now, until): (Instant, Instant)) -> bool {
+    fn acquire_post_slot(&self, now: Instant, until: Instant) -> bool {
         let mut state = self.state.lock();
         let mut has_waited = false;
         loop {
@@ -498,7 +494,7 @@ impl BackendEndpoint {
         // An address that is refused at once blocks no thread, so it may be requested again.
         let took = ended.saturating_duration_since(request_start.started_at);
         if path != POST_IN_FLIGHT_PATH && took * 2 >= self.config.timeout {
-            state.suspend_path(path, (ended, ended + self.config.retry_after));
+            state.suspend_path(path, ended, ended + self.config.retry_after);
         }
         if state.consecutive_failures <= CIRCUIT_BREAKER_FAILURES {
             tracing::warn!(back_end = name, path, reason, "back end failed");
@@ -522,8 +518,10 @@ impl BackendState {
     fn cache_value(
         &mut self,
         path: &str,
-        (value, bytes): (&Value, usize),
-        (now, is_outdated): (Instant, bool),
+        value: &Value,
+        bytes: usize,
+        now: Instant,
+        is_outdated: bool,
     ) {
         self.response_count += 1;
         let bytes = bytes + path.len();
@@ -554,7 +552,7 @@ impl BackendState {
     }
 
     /// Records that an address is not requested for a while.
-    fn suspend_path(&mut self, path: &str, (now, until): (Instant, Instant)) {
+    fn suspend_path(&mut self, path: &str, now: Instant, until: Instant) {
         if self.timed_out_paths.len() >= MAX_CACHED_VALUES {
             self.timed_out_paths.retain(|_, until| now < *until);
         }
@@ -616,7 +614,7 @@ mod tests {
         let mut state = BackendState::default();
         let now = Instant::now();
         let mut keep = |path: &str, bytes: usize| {
-            state.cache_value(path, (&Value::from(1), bytes), (now, false));
+            state.cache_value(path, &Value::from(1), bytes, now, false);
             let mut cached_paths: Vec<_> = state.cached_values.keys().cloned().collect();
             cached_paths.sort_unstable();
             assert_eq!(

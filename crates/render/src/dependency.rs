@@ -64,13 +64,13 @@ impl DependencySet {
     }
 
     /// Creates the union of sets.
-    pub(crate) fn union_of<'a>(sets: impl Iterator<Item = &'a Self> + Clone) -> Self {
+    fn union_of<'a>(sets: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let pairs = sets.clone().flat_map(|set| set.path_dependencies.iter().copied());
         Self::from_parts(pairs, sets.flat_map(|set| set.list_queries.iter().cloned()))
     }
 
     /// Sorts and merges the parts.
-    pub(crate) fn from_parts(
+    fn from_parts(
         pairs: impl Iterator<Item = PathDependency>,
         listings: impl Iterator<Item = Arc<ListQuery>>,
     ) -> Self {
@@ -135,7 +135,7 @@ impl DependencySet {
     }
 
     /// Returns the number of paths, without lists.
-    pub(crate) fn path_count(&self) -> usize {
+    fn path_count(&self) -> usize {
         self.path_dependencies.len()
     }
 
@@ -184,7 +184,7 @@ impl DependencySet {
     }
 
     /// Digests the set.
-    pub(crate) fn add_to_digest(&self, digest: &mut DependencyHasher) {
+    fn add_to_digest(&self, digest: &mut DependencyHasher) {
         digest.add_path_dependencies(&self.path_dependencies);
         digest.add_list_queries(&self.list_queries);
     }
@@ -260,14 +260,14 @@ impl DependencyHasher {
     }
 
     /// Adds aspects of paths, in order.
-    pub(crate) fn add_path_dependencies(&mut self, pairs: &[PathDependency]) {
+    fn add_path_dependencies(&mut self, pairs: &[PathDependency]) {
         // The count keeps adjacent sequences apart.
         self.add_pair(FIRST_END_MARK, pairs.len() as u64);
         pairs.iter().for_each(|(path, aspects)| self.add_pair(*path, aspects.bits()));
     }
 
     /// Adds lists, in order.
-    pub(crate) fn add_list_queries(&mut self, listings: &[Arc<ListQuery>]) {
+    fn add_list_queries(&mut self, listings: &[Arc<ListQuery>]) {
         self.add_pair(SECOND_END_MARK, listings.len() as u64);
         listings.iter().for_each(|query| self.add_pair(query.id(), 0));
     }

@@ -12,7 +12,9 @@
 
 mod address_reader;
 mod backend;
+mod backend_config;
 mod client_library;
+mod config;
 pub use response::conditional_request;
 mod dependency;
 mod dynamic_inclusion;
@@ -38,7 +40,9 @@ mod url_route;
 
 pub use address_reader::{AddressReader, SiteAddresses};
 pub use backend::{BackendClient, BackendConfig, BackendCounts, BackendRegistry};
+pub use backend_config::{BackendSection, create_backends};
 pub use client_library::ClientLibrarySource;
+pub use config::{FragmentInvalidation, FragmentsSection, LedgerSection};
 pub use dependency::changed_aspects::ChangedAspects;
 pub use dependency::content_reader::{ReadRecording, RequestFacts, RequestReads};
 pub use dependency::{DependencySet, PathAspects};

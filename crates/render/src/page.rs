@@ -217,7 +217,7 @@ pub(crate) fn tags_below(reader: &ContentReader, root: &Node) -> Vec<PageTag> {
 }
 
 /// Returns the tags of the pages at and below a root, with the number of pages that have each.
-pub(crate) fn tag_counts_below(reader: &ContentReader, root: &Node) -> BTreeMap<String, usize> {
+fn tag_counts_below(reader: &ContentReader, root: &Node) -> BTreeMap<String, usize> {
     reader.read_list(ListQueryKind::Tags { root: root.path().clone() }, || {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         let pages =
@@ -262,11 +262,15 @@ pub(crate) fn sanitize_href(reader: &ContentReader, href: &str) -> String {
     match parse_author_link(href) {
         AuthorLink::Blocked => BLOCKED_LINK.to_owned(),
         AuthorLink::External(text) => text.to_owned(),
-        AuthorLink::Path { path, query_and_fragment: rest } => {
+        AuthorLink::Path { path, query_and_fragment } => {
             let is_page = !path.ends_with(".html")
                 && reader.node_existence_at(path).is_some_and(|node| node.is_page());
             let path = encode_path(path);
-            if is_page { format!("{path}.html{rest}") } else { format!("{path}{rest}") }
+            if is_page {
+                format!("{path}.html{query_and_fragment}")
+            } else {
+                format!("{path}{query_and_fragment}")
+            }
         }
     }
 }

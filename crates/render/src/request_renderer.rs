@@ -194,8 +194,8 @@ impl RequestRenderer<'_> {
             return response;
         }
         match self.resolve_url() {
-            Ok(UrlResolution::Redirect { location, redirect_kind: kind }) => {
-                self.redirect_with_query(&location, kind)
+            Ok(UrlResolution::Redirect { location, redirect_kind }) => {
+                self.redirect_with_query(&location, redirect_kind)
             }
             Ok(UrlResolution::Resource(url, Some(node)))
                 if url.exists && self.is_declared_url(&url, &node) =>
@@ -272,7 +272,7 @@ impl RequestRenderer<'_> {
             script_cache: &self.script_cache,
             joined_libraries: self.scripts.client_libraries(),
         };
-        let LibraryAsked { file, extension, hash_match: pin } =
+        let LibraryAsked { file, extension, hash_match } =
             libraries.find_by_url(&self.reader, &path)?;
         let mut response = match file {
             ClientLibraryFile::Stored(file) => DraftResponse::from_stored_file(&file),
@@ -282,7 +282,7 @@ impl RequestRenderer<'_> {
                 RenderResponseBody::Bytes(bytes),
             ),
         };
-        match pin {
+        match hash_match {
             UrlHashMatch::NoHash => {}
             UrlHashMatch::Match => {
                 let forever = "public, max-age=31536000, immutable".to_owned();

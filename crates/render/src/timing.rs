@@ -56,16 +56,9 @@ impl RenderTiming {
         let line = |row: &TimingRow| {
             let (total, own) = (row.total_time.as_micros(), row.self_time.as_micros());
             let indent = "  ".repeat(row.depth);
-            let TimingRow {
-                call_count: calls,
-                read_count: reads,
-                query_count: queries,
-                script,
-                path,
-                ..
-            } = row;
+            let TimingRow { call_count, read_count, query_count, script, path, .. } = row;
             format!(
-                "{total:>8} {own:>8} {calls:>5} {reads:>5} {queries:>3}  {indent}{script} {path}\n"
+                "{total:>8} {own:>8} {call_count:>5} {read_count:>5} {query_count:>3}  {indent}{script} {path}\n"
             )
         };
         self.rows.iter().map(line).collect()
@@ -117,7 +110,7 @@ impl RenderStopwatch {
         &mut self,
         script: &Arc<str>,
         path: &str,
-        moment: impl FnOnce() -> (Instant, ReadCounts),
+        read_clock: impl FnOnce() -> (Instant, ReadCounts),
     ) {
         if self.is_disabled {
             return;
@@ -136,7 +129,7 @@ impl RenderStopwatch {
             self.rows.len() - 1
         });
         // The clock is read last here and first in `end`, so that the overhead counts for the caller.
-        let (now, counted) = moment();
+        let (now, counted) = read_clock();
         self.running_calls.push((at, now, counted));
     }
 
@@ -155,11 +148,11 @@ impl RenderStopwatch {
     }
 
     /// Ends the call that began last.
-    pub(crate) fn end_call(&mut self, moment: impl FnOnce() -> (Instant, ReadCounts)) {
+    pub(crate) fn end_call(&mut self, read_clock: impl FnOnce() -> (Instant, ReadCounts)) {
         if self.is_disabled {
             return;
         }
-        let (now, counted) = moment();
+        let (now, counted) = read_clock();
         let Some((at, began, before)) = self.running_calls.pop() else {
             return;
         };
@@ -216,21 +209,21 @@ mod tests {
 
     #[test]
     fn a_script_that_is_called_for_the_first_time_later_comes_behind_its_caller() {
-        let moment = || (Instant::now(), ReadCounts::default());
+        let read_clock = || (Instant::now(), ReadCounts::default());
         let [page, par, text, list] = ["page", "par", "text", "list"].map(Arc::<str>::from);
         let mut watch = RenderStopwatch::default();
-        watch.begin_call(&page, "/p", moment);
+        watch.begin_call(&page, "/p", read_clock);
         for calls in [&[&text][..], &[&list, &text]] {
-            watch.begin_call(&par, "/p/par", moment);
+            watch.begin_call(&par, "/p/par", read_clock);
             for script in calls {
-                watch.begin_call(script, "/p/x", moment);
-                watch.end_call(moment);
+                watch.begin_call(script, "/p/x", read_clock);
+                watch.end_call(read_clock);
             }
-            watch.end_call(moment);
-            watch.begin_call(&text, "/p/text", moment);
-            watch.end_call(moment);
+            watch.end_call(read_clock);
+            watch.begin_call(&text, "/p/text", read_clock);
+            watch.end_call(read_clock);
         }
-        watch.end_call(moment);
+        watch.end_call(read_clock);
         let rows = watch.finish().rows;
         let descriptions: Vec<String> = rows
             .iter()
@@ -264,16 +257,11 @@ mod tests {
             .iter()
             .map(|row| {
                 let (total, own) = (row.total_time.as_millis(), row.self_time.as_millis());
-                let TimingRow {
-                    depth,
-                    script,
-                    path,
-                    call_count: calls,
-                    read_count: reads,
-                    query_count: queries,
-                    ..
-                } = row;
-                format!("{depth} {script} {path} {calls}x {total} {own} {reads} {queries}")
+                let TimingRow { depth, script, path, call_count, read_count, query_count, .. } =
+                    row;
+                format!(
+                    "{depth} {script} {path} {call_count}x {total} {own} {read_count} {query_count}"
+                )
             })
             .collect();
         let expected = [

@@ -26,7 +26,9 @@ mod workflow_process;
 pub use agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
 pub use delivery::blob_bundle::store_bundle;
 pub use delivery::blob_upload::BlobUploadTarget;
-pub use delivery::message::{RECEIVE_PATH, ReplicationMessage, WireDocument};
+pub use delivery::message::{
+    RECEIVE_PATH, REPLICATION_KEY_HEADER, ReplicationMessage, WireDocument,
+};
 pub use delivery::message_receiver::{
     AppliedMessage, ReceiverRole, apply_replication, store_blob, store_framed_chunks,
 };
@@ -34,10 +36,9 @@ pub use error::{Error, Result};
 pub use flushing::affected_url::{AffectedUrlResolver, AffectedUrlSet, UntrackedUrlResolver};
 pub use flushing::flush::PURGE_ALL_KEY;
 pub use home_pair::{HomePair, HomePairs, MIN_PAIR_KEY_CHARACTERS, PairKeyPurpose, check_pair_key};
-pub use replicator::Replicator;
 pub use replicator::on_off_time_job::{OnOffTimeFollower, OnOffTimeHandler};
 pub use replicator::tree_replication::TreePartOutcome;
-pub use request::held_job::{HeldReplicationJobs, store_held_jobs};
+pub use replicator::{Replicator, RequestRecording};
 pub use request::referenced_document::{
     ReferencedDocument, ReferencedDocumentKind, list_referenced_documents,
 };
@@ -48,8 +49,9 @@ pub use request::replication_request::{
 pub use request::replication_status::{
     ReplicatedDocument, ReplicationStatus, document_status, list_live_documents, stamped_status,
 };
+pub use request::request_job::{ReplicationRequestJobs, store_request_jobs};
 pub use request::requested_tree::{MAX_PART_DOCUMENTS, TREE_TOPIC};
-pub use request::withdrawal::{OrphanedDocument, list_orphaned_documents};
+pub use request::withdrawal_job::{OrphanedDocument, list_orphaned_documents};
 pub use shared_store::guest_note::{
     MAX_GUEST_NOTE_BYTES, RemoteGuestNotes, list_guest_notes, read_guest_note, remove_guest_note,
     write_guest_note,

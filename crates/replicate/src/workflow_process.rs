@@ -10,15 +10,14 @@ use std::time::SystemTime;
 
 use serde_json::Map;
 use tokio::runtime::Handle;
-use tympan_content::{NodePath, SubtreeScope};
+use tympan_content::{NodePath, SubtreeScope, Viewer};
 use tympan_jobs::JobContext;
 use tympan_jobs::workflow::{StepOutcome, StepRun, WorkflowProcess};
 use tympan_notation::error_chain_text;
 
 use crate::replicator::Replicator;
 use crate::request::replication_request::{
-    ActivationVersioning, ReplicationAction, ReplicationRequest, require_replicate_permission,
-    viewer_of_user,
+    ReplicationAction, ReplicationRequest, require_replicate_permission,
 };
 use crate::{Error, Result};
 
@@ -26,7 +25,6 @@ use crate::{Error, Result};
 #[must_use]
 pub fn replication_processes(
     replicator: &Replicator,
-    keeping: ActivationVersioning,
     runtime: &Handle,
 ) -> Vec<Arc<dyn WorkflowProcess>> {
     let named = [
@@ -38,7 +36,7 @@ pub fn replication_processes(
     ];
     let process = |(name, action)| -> Arc<dyn WorkflowProcess> {
         let (replicator, runtime) = (replicator.clone(), runtime.clone());
-        Arc::new(ReplicateProcess { name, action, replicator, versioning: keeping, runtime })
+        Arc::new(ReplicateProcess { name, action, replicator, runtime })
     };
     named.map(process).to_vec()
 }
@@ -47,7 +45,6 @@ struct ReplicateProcess {
     name: &'static str,
     action: ReplicationAction,
     replicator: Replicator,
-    versioning: ActivationVersioning,
     runtime: Handle,
 }
 
@@ -63,10 +60,10 @@ impl ReplicateProcess {
             depth,
             user: step.effective_user.clone(),
         };
-        let viewer = viewer_of_user(self.replicator.repository(), &step.effective_user)?;
+        let viewer = Viewer::from_name(&step.effective_user);
         require_replicate_permission(&snapshot.as_viewer(&viewer), &request)?;
-        let done = self.replicator.replicate(vec![request], self.versioning, SystemTime::now());
-        self.runtime.block_on(done).map(|_| ())
+        let replication = self.replicator.replicate(viewer, vec![request], SystemTime::now());
+        self.runtime.block_on(replication).map(|_| ())
     }
 }
 

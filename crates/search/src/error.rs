@@ -99,6 +99,7 @@ impl From<Error> for QueryError {
         match error {
             Error::Content(error) => Self::Content(error),
             Error::Query(error) => error,
+            Error::Refused(reason) => Self::QueryRefused { reason: reason.to_owned() },
             error => Self::FullText(Box::new(error)),
         }
     }

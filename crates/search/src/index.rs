@@ -33,7 +33,7 @@ const MAX_REPORTED_FAILURES: usize = 100;
 /// The full-text index of a repository. A thread follows the content until [`SearchIndex::close`] is called or the
 /// index is dropped.
 pub struct SearchIndex {
-    pub(crate) state: Arc<SearchIndexState>,
+    state: Arc<SearchIndexState>,
     follower_thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -47,7 +47,7 @@ impl SearchIndex {
         Self::open_with_directory(repository, dir, options, UnsyncedDirectory::open_unsynced)
     }
 
-    pub(crate) fn open_with_directory(
+    fn open_with_directory(
         repository: Repository,
         dir: &Path,
         options: SearchIndexOptions,

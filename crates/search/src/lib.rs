@@ -14,6 +14,7 @@
 //! Not here: the permission to see a hit (the query engine checks it in content), HTTP, the syntax of queries.
 
 mod analyzer;
+mod config;
 mod error;
 mod index;
 mod indexing;
@@ -21,6 +22,7 @@ mod language;
 mod searching;
 mod text_extraction;
 
+pub use config::SearchSection;
 pub use error::{Error, Result};
 pub use index::SearchIndex;
 pub use indexing::index_state::SearchIndexOptions;

@@ -44,20 +44,20 @@ impl Instance {
         let costly = self.repository.chunks().has_costly_round_trips();
         let look = if costly { COSTLY_ROOT_POLL_INTERVAL } else { ROOT_POLL_INTERVAL };
         let (mut last_head, mut again) = (None, None);
-        let mut rounds = FollowerLoop::new("exported pages", stop, STORE_FAILURE_BACKOFF);
-        while !rounds.is_stopped() {
+        let mut follower_loop = FollowerLoop::new("exported pages", stop, STORE_FAILURE_BACKOFF);
+        while !follower_loop.is_stopped() {
             let head = self.repository.head_root().ok();
             let is_new = head.is_none() || head != last_head;
-            let mut round = Ok(look);
+            let mut result = Ok(look);
             if is_new || again.is_some_and(|again| Instant::now() >= again) {
-                round = self.clone().update_export(is_new).await.map(|failures| {
+                result = self.clone().update_export(is_new).await.map(|failures| {
                     last_head = head;
                     // The failure of a page may be temporary.
                     again = (failures > 0).then(|| Instant::now() + FAILED_PAGE_RETRY_INTERVAL);
                     look
                 });
             }
-            rounds.finish_round(round).await;
+            follower_loop.finish_round(result).await;
         }
     }
 
@@ -66,11 +66,11 @@ impl Instance {
     async fn update_export(self: Arc<Self>, is_new: bool) -> Result<usize, String> {
         let work = tokio::task::spawn_blocking(move || {
             let Some(export) = self.static_export.get() else { return Ok(0) };
-            let press = export.export_environment(&self.repository, &self.renderer);
-            let report = match export.exporter().export_pending_changes(press, &|_, _| {}) {
+            let environment = export.export_environment(&self.repository, &self.renderer);
+            let report = match export.exporter().export_pending_changes(environment, &|_, _| {}) {
                 // Nothing has been exported yet, or the settings have changed.
                 Err(ExportError::NoUnfinishedRun { .. }) => {
-                    export.exporter().export_all(press, Default::default(), &|_, _| {})
+                    export.exporter().export_all(environment, Default::default(), &|_, _| {})
                 }
                 done => done,
             };

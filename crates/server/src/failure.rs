@@ -7,6 +7,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 use tympan_content::{ConstraintViolation, ConstraintViolationKind, MergeConflict};
 use tympan_notation::error_chain_text;
+use tympan_web::body_limit::{is_body_timeout, is_body_too_large};
 
 /// An error response.
 #[derive(Debug)]
@@ -43,6 +44,18 @@ impl RequestFailure {
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// Creates the failure for a request body that could not be read to its end.
+    pub(crate) fn unreadable_body(error: &(dyn std::error::Error + 'static)) -> Self {
+        if is_body_too_large(error) {
+            let message = "the body is larger than this server accepts";
+            Self::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+        } else if is_body_timeout(error) {
+            Self::new(StatusCode::REQUEST_TIMEOUT, "timed out while receiving the body")
+        } else {
+            Self::bad_request(format!("the body cannot be read: {error}"))
+        }
     }
 
     /// Creates a failure for a request that is well-formed but does not fit the existing content.

@@ -10,14 +10,13 @@ use std::time::{Duration, SystemTime};
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
 use sha2::{Digest, Sha256};
-use tympan_content::{ChunkId, NodePath, PrivilegeCause, Privileges, Repository, Viewer};
+use tympan_content::{NodePath, PrivilegeCause, Privileges, Repository, Viewer};
 use tympan_jobs::{JobQueues, OsgiConfigWatcher};
 use tympan_render::ledger::DependencyLedger;
 use tympan_render::profile::RenderProfile;
 use tympan_render::{ImageSigningKey, Renderer};
 use tympan_replicate::{
-    ActivationVersioning, HomePairs, ReplicationRequest, Replicator,
-    mark_replicated_with_versioning,
+    ActivationVersioning, HomePairs, ReplicationRequest, Replicator, RequestRecording,
 };
 use tympan_web::listen::ConnectionPeer;
 use tympan_web::log_file::{LogFile, LogRotation};
@@ -31,7 +30,7 @@ use crate::failure::{RequestFailure, Result};
 use crate::login::{LoginTokenScope, Logins, RequestIdentity, SessionUse};
 use crate::observe::external_health::ExternalHealthChecks;
 use crate::observe::external_metrics::ExternalMetrics;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::{Metrics, increment};
 use crate::observe::pool::{AdmissionGate, ExternalPools};
 use crate::observe::readiness_probe::ReadinessProbes;
 use crate::observe::request_totals::RequestTotals;
@@ -158,7 +157,6 @@ pub struct Instance {
     pub(crate) surrogate_key: Option<HeaderName>,
     pub(crate) page_headers: PageHeaders,
     pub(crate) profile: RenderProfile,
-    activation_versioning: ActivationVersioning,
     pub(crate) queues: JobQueues,
     pub(crate) configurator: OsgiConfigWatcher,
     pub(crate) replicator: Replicator,
@@ -241,7 +239,6 @@ impl Instance {
             },
             profile: RenderProfile::default(),
             query_engines,
-            activation_versioning: options.activation_versioning,
             queues: options.queues,
             configurator: options.configurator,
             replicator: options.replicator,
@@ -277,26 +274,6 @@ impl Instance {
         let instance = Arc::new(instance);
         maintain_indexes(&instance, |instance| &instance.repository);
         Ok(instance)
-    }
-
-    /// Returns the viewer as which a request reads and changes content.
-    pub(crate) fn viewer_of(&self, identity: Option<&RequestIdentity>) -> Result<Viewer> {
-        Ok(self.repository.viewer(identity.map(|identity| &*identity.user))?)
-    }
-
-    /// Marks replication requests in the content, and stores activated documents as versions unless the configuration
-    /// disables that.
-    pub(crate) fn mark_replication(
-        &self,
-        requests: &[ReplicationRequest],
-        now: SystemTime,
-    ) -> Result<ChunkId> {
-        Ok(mark_replicated_with_versioning(
-            &self.repository,
-            requests,
-            self.activation_versioning,
-            now,
-        )?)
     }
 
     /// Returns true if no policy restricts the viewer: `admin` and the members of `administrators`.
@@ -349,19 +326,27 @@ impl Instance {
         Ok(identity)
     }
 
+    /// Authenticates a request as [`Self::identify`], and refuses it if it has no credentials.
+    pub(crate) async fn require_user(&self, parts: &Parts) -> Result<RequestIdentity> {
+        self.identify(parts).await?.ok_or_else(missing_login)
+    }
+
+    /// Authenticates a request as [`Self::identify_reader`], and refuses it if it has no credentials.
+    pub(crate) async fn require_reader(&self, parts: &Parts) -> Result<RequestIdentity> {
+        self.identify_reader(parts).await?.ok_or_else(missing_login)
+    }
+
     /// Refuses users who may not see the metrics of the instance, which reveal the activity of all users.
     /// Administrators and tokens for monitoring are allowed.
     pub(crate) async fn require_monitoring(self: &Arc<Self>, parts: &Parts) -> Result<()> {
-        let Some(identity) = self.identify_monitoring(parts).await? else {
-            return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"));
-        };
+        let identity = self.identify_monitoring(parts).await?.ok_or_else(missing_login)?;
         if identity.scope == LoginTokenScope::Monitor {
             return Ok(());
         }
         let instance = Arc::clone(self);
         // Do not use the pool that renders pages: metrics are needed when it is full.
         tokio::task::spawn_blocking(move || {
-            let viewer = instance.viewer_of(Some(&identity))?;
+            let viewer = identity.viewer();
             let action = "read the metrics of an instance without a token created by `tympan user token \
                 --scope monitor`";
             instance.require_administrator(&viewer, action)
@@ -384,6 +369,25 @@ impl Instance {
         identity.inspect_err(|failure| self.metrics.count_failed_login(failure))
     }
 
+    /// Carries out replication requests of a viewer; they are recorded in content on the pool of requests. The operation completes
+    /// even if the client disconnects.
+    pub(crate) async fn replicate(
+        self: &Arc<Self>,
+        viewer: Viewer,
+        requests: Vec<ReplicationRequest>,
+    ) -> Result<()> {
+        let instance = Arc::clone(self);
+        let replication = tokio::spawn(async move {
+            let run_recording =
+                |recording: RequestRecording| instance.run_work(move |_| Ok(recording()?));
+            let (replicator, now) = (&instance.replicator, SystemTime::now());
+            replicator.replicate_in(viewer, requests, now, run_recording).await
+        });
+        replication.await??;
+        increment(&self.metrics.activations);
+        Ok(())
+    }
+
     /// Runs blocking work of a request on the bounded pool.
     pub(crate) async fn run_work<T, F>(self: &Arc<Self>, work: F) -> Result<T>
     where
@@ -403,6 +407,10 @@ impl Instance {
         })
         .await?
     }
+}
+
+fn missing_login() -> RequestFailure {
+    RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first")
 }
 
 /// Creates a folder that only its owner can access, regardless of the umask of the process and of an existing folder's

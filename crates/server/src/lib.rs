@@ -28,7 +28,10 @@ mod route;
 mod write;
 
 pub use backup_log::BackupRun;
-pub use config::{PublishSection, Timing, TimingAudienceName};
+pub use config::{
+    LoginSection, PublishSection, QuerySection, ReceiveSection, Timing, TimingAudienceName,
+    UserQuerySection, VisitorQuerySection, WorkSection,
+};
 pub use instance::{Instance, InstanceOptions, InstanceRole, TimingAudience, TimingDisclosure};
 pub use login::password_policy::check_new_password;
 pub use login::secret::ensure_shared_secret;

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use sqlx::AnyPool;
 use subtle::ConstantTimeEq;
-use tympan_content::{NodePath, Property, Repository, Session, Value};
+use tympan_content::{NodePath, Property, Repository, Session, Value, Viewer};
 use tympan_web::ip_network::IpNetwork;
 use tympan_web::listen::ConnectionPeer;
 
@@ -101,12 +101,17 @@ pub(crate) struct RequestIdentity {
     /// The CSRF token that a write must repeat; `None` if the credentials are not a cookie.
     pub(crate) csrf_token: Option<String>,
     /// True if a browser may have sent the credentials automatically, as it does with stored Basic credentials.
-    pub(crate) is_sent_by_browser: bool,
+    is_sent_by_browser: bool,
     /// The operations that the credentials permit.
     pub(crate) scope: LoginTokenScope,
 }
 
 impl RequestIdentity {
+    /// Returns the viewer as which the request reads and changes content.
+    pub(crate) fn viewer(&self) -> Viewer {
+        Viewer::of_user(Some(&self.user))
+    }
+
     /// Refuses a read-only token.
     pub(crate) fn require_write_scope(&self) -> Result<()> {
         match self.scope {
@@ -483,8 +488,10 @@ pub(crate) fn session_set_cookie(token: Option<&str>, is_tls: bool) -> String {
 /// Returns the `Set-Cookie` value by which a browser later proves that its user has logged in with it.
 pub(crate) fn browser_set_cookie(proof: &str, is_tls: bool) -> String {
     let secure = if is_tls { "; Secure" } else { "" };
-    let life = BROWSER_COOKIE_LIFETIME.as_secs();
-    format!("{BROWSER_COOKIE}={proof}; Path=/login; HttpOnly; SameSite=Lax; Max-Age={life}{secure}")
+    let lifetime_seconds = BROWSER_COOKIE_LIFETIME.as_secs();
+    format!(
+        "{BROWSER_COOKIE}={proof}; Path=/login; HttpOnly; SameSite=Lax; Max-Age={lifetime_seconds}{secure}"
+    )
 }
 
 fn csrf_token_of(token: &str) -> String {

@@ -31,14 +31,13 @@ use tympan_content_package::{
     PackageId, PackageInstallation, PackageLimits, PackageSession, StoredPackage, StoredPackages,
     UninstallReport,
 };
-use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
 use tympan_web::reader_body::body_from_reader;
 
+use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 use crate::login::{RequestIdentity, check_request_origin};
 use crate::observe::metrics::increment;
 use crate::write::form::{self, FormFieldValue};
-use crate::{Instance, api};
 
 /// Maximum number of installation attempts under concurrent commits.
 const MAX_INSTALL_ATTEMPTS: usize = 3;
@@ -52,14 +51,14 @@ pub(crate) fn package_routes() -> Router<Arc<Instance>> {
 
 /// Returns the authenticated user, and refuses a write that another site made a browser send.
 async fn require_user(instance: &Instance, parts: &Parts) -> Result<RequestIdentity> {
-    let identity = api::require_user(instance, parts).await?;
+    let identity = instance.require_user(parts).await?;
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         check_request_origin(&identity, &parts.headers)?;
     }
     Ok(identity)
 }
 
-pub(crate) fn audit_stamp(viewer: &Viewer) -> AuditStamp {
+fn audit_stamp(viewer: &Viewer) -> AuditStamp {
     AuditStamp { user: viewer.name().to_owned(), time: SystemTime::now() }
 }
 
@@ -91,37 +90,36 @@ pub(crate) fn build_package_response(
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
     let name = id.file_name();
     let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
-    if !instance.is_administrator(viewer)? {
-        check_package_size(&snapshot, &filter, max_preview_nodes(instance, viewer)?)?;
-    }
+    let limits = build_limits(instance, viewer)?;
     let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)?;
-    write_package(&mut file, &manifest, &snapshot)?;
+    write_package(&mut file, &manifest, &snapshot, &limits)?;
     crate::page::check_snapshot_failure(&snapshot)?;
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(0))?;
     Ok(zip_response(Body::new(body_from_reader(file, length)), length, &name))
 }
 
-/// Refuses to build a package of more documents than fit in memory.
-fn check_package_size(
-    snapshot: &Snapshot,
-    filter: &PackageFilter,
-    max_documents: usize,
-) -> Result<()> {
-    let mut remaining = max_documents;
-    for set in filter.roots() {
-        let Some(top) = snapshot.node(&set.root)? else { continue };
-        top.visit_listed_descendants(|_| {
-            remaining = remaining.checked_sub(1).ok_or_else(|| {
-                RequestFailure::unprocessable(format!(
-                    "the filter selects more than {max_documents} documents, too many for one package; build \
-                     several packages"
-                ))
-            })?;
-            Ok::<_, RequestFailure>(())
-        })?;
+/// Maximum number of nodes in a package that a user builds who is not an administrator.
+const MAX_USER_PACKAGE_NODES: usize = 100_000;
+/// Maximum number of bytes of their properties.
+const MAX_USER_PACKAGE_PROPERTY_BYTES: u64 = 64 << 20;
+/// Maximum number of bytes of the files in such a package.
+const MAX_USER_PACKAGE_FILE_BYTES: u64 = 1 << 30;
+
+/// Returns the limits of a package that a viewer builds: those of a package that can be installed, and lower ones for
+/// users. Building needs no right to write, and a filter of one line can name a whole site.
+fn build_limits(instance: &Instance, viewer: &Viewer) -> Result<PackageLimits> {
+    let most = PackageLimits::default();
+    if instance.is_administrator(viewer)? {
+        return Ok(most);
     }
-    Ok(())
+    let max_nodes = instance.query_engine_for(viewer)?.limits().max_rows_in_memory;
+    Ok(PackageLimits {
+        max_nodes: max_nodes.min(MAX_USER_PACKAGE_NODES),
+        max_all_documents_bytes: MAX_USER_PACKAGE_PROPERTY_BYTES,
+        max_total_bytes: MAX_USER_PACKAGE_FILE_BYTES,
+        ..most
+    })
 }
 
 /// Maximum number of nodes of each state that a preview compares for users who are not administrators.
@@ -133,6 +131,17 @@ fn max_preview_nodes(instance: &Instance, viewer: &Viewer) -> Result<usize> {
     let max_nodes = instance.query_engine_for(viewer)?.limits().max_rows_in_memory;
     let is_administrator = instance.is_administrator(viewer)?;
     Ok(if is_administrator { max_nodes } else { max_nodes.min(MAX_USER_PREVIEW_NODES) })
+}
+
+/// Returns the limits of a package whose changes a viewer previews.
+fn preview_limits(instance: &Instance, viewer: &Viewer) -> Result<PackageLimits> {
+    let mut limits = PackageLimits::default();
+    if !instance.is_administrator(viewer)? {
+        let max_nodes = max_preview_nodes(instance, viewer)?;
+        limits.max_entries = limits.max_entries.min(max_nodes);
+        limits.max_nodes = limits.max_nodes.min(max_nodes);
+    }
+    Ok(limits)
 }
 
 /// Returns the changes that installing a package would make, as far as the viewer may read them.
@@ -308,13 +317,7 @@ impl ReceivedPackage {
         instance: &Instance,
         viewer: &Viewer,
     ) -> Result<ContentDifference> {
-        let mut limits = PackageLimits::default();
-        if !instance.is_administrator(viewer)? {
-            let max_nodes = max_preview_nodes(instance, viewer)?;
-            limits.max_entries = limits.max_entries.min(max_nodes);
-            limits.max_nodes = limits.max_nodes.min(max_nodes);
-        }
-        let mut package = self.open_within(&limits)?;
+        let mut package = self.open_within(&preview_limits(instance, viewer)?)?;
         package_difference(instance, viewer, &mut package, &InstallOptions::default())
     }
 
@@ -368,15 +371,13 @@ pub(crate) async fn receive_package(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<ReceivedPackage> {
-    // The body is already limited.
-    let limit = None;
     let media_type = headers.get(header::CONTENT_TYPE);
     let media_type = media_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !media_type.starts_with("multipart/") {
-        let file = spool_body(instance, body, limit).await?;
+        let file = spool_body(instance, body).await?;
         return Ok(ReceivedPackage { file, name: "the package".into() });
     }
-    package_from_form(form::read_form(headers, body, limit, &instance.spool_folder).await?)
+    package_from_form(form::read_form(headers, body, &instance.spool_folder).await?)
         .ok_or_else(|| RequestFailure::bad_request("the form contains no package file"))
 }
 
@@ -391,33 +392,14 @@ fn package_from_form(form: Vec<form::FormField>) -> Option<ReceivedPackage> {
 }
 
 /// Writes a body to a file as it arrives.
-async fn spool_body(
-    instance: &Instance,
-    body: Body,
-    limit: Option<BodyLimit>,
-) -> Result<NamedTempFile> {
-    let mut body = limit_body(body, limit.map_or(u64::MAX, |limit| limit.0));
+async fn spool_body(instance: &Instance, mut body: Body) -> Result<NamedTempFile> {
     let mut file = NamedTempFile::new_in(&instance.spool_folder)?;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| body_read_failure(&*error))?;
+        let frame = frame.map_err(|error| RequestFailure::unreadable_body(&error))?;
         if let Ok(data) = frame.into_data() {
             file =
                 tokio::task::spawn_blocking(move || file.write_all(&data).map(|()| file)).await??;
         }
     }
     Ok(file)
-}
-
-/// Classifies an error that occurred while a body was read.
-fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
-    if is_body_too_large(error) {
-        RequestFailure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the package is larger than this server accepts",
-        )
-    } else if is_body_timeout(error) {
-        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "timed out while receiving the package")
-    } else {
-        RequestFailure::bad_request(format!("the package cannot be received: {error}"))
-    }
 }

@@ -27,7 +27,7 @@ use axum::response::{IntoResponse, Redirect as HttpRedirect, Response};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
-use tympan_content::{ChunkId, JCR_CONTENT, NodePath, Repository, Snapshot};
+use tympan_content::{ChunkId, JCR_CONTENT, NodePath, Repository, Snapshot, Viewer};
 use tympan_render::ledger::{RecordOutcome, ResponseFingerprint};
 use tympan_render::url::{REFUSED_READINGS, SlingUrl};
 use tympan_render::{
@@ -78,10 +78,9 @@ pub(crate) async fn failure_response(
     if !is_refusal || !accepts_html(&parts.headers) {
         return failure.into_response();
     }
-    let page_request = PageRequest::from_anonymous(parts, instance);
+    let page_request = PageRequest::from_identity(None, parts);
     let render_response = instance
         .run_work(move |instance| {
-            let page_request = page_request?;
             let snapshot = instance.repository.snapshot()?.as_viewer(&page_request.viewer);
             let request = RenderRequest { method: "GET", ..RenderRequest::get(&page_request.path) };
             let message = "You are not allowed to view this page or do this.";
@@ -129,7 +128,7 @@ async fn serve_page(instance: &Arc<Instance>, parts: &Parts) -> Result<Response>
         is_edit: instance.role == InstanceRole::Author
             && query_value(parts.uri.query(), "wcmmode") == Some("edit"),
         branch: viewed_branch(instance, parts)?,
-        ..PageRequest::from_identity(identity.as_ref(), parts, instance)?
+        ..PageRequest::from_identity(identity.as_ref(), parts)
     };
     let mut response =
         instance.run_work(move |instance| page_response(instance, &page_request)).await?;
@@ -201,10 +200,7 @@ fn page_response(instance: &Instance, page_request: &PageRequest) -> Result<Resp
         return to_response(page_request, rendered_page.response);
     }
     // A response shared by all visitors must not disclose the timing of a user.
-    let nobody = page_request
-        .is_member(instance)
-        .then(|| page_request.as_anonymous(instance))
-        .transpose()?;
+    let nobody = page_request.is_member(instance).then(|| page_request.as_anonymous());
     let everyones = nobody.as_ref().unwrap_or(page_request);
     if !rendered_page.is_same_for_everyone {
         let own = rendered_page.response;
@@ -217,19 +213,18 @@ fn page_response(instance: &Instance, page_request: &PageRequest) -> Result<Resp
     if !is_kept {
         return Ok(with_no_store(to_response(everyones, rendered_page.response)?));
     }
-    let RenderedPage {
-        response: render_response, fingerprint: look, root, render_time: spent, ..
-    } = rendered_page;
-    if let Some(spent) = spent {
+    let RenderedPage { response: render_response, fingerprint, root, render_time, .. } =
+        rendered_page;
+    if let Some(render_time) = render_time {
         record_render_cost(
             instance,
             (&everyones.path, root),
-            (&render_response, look.as_ref()),
-            spent,
+            (&render_response, fingerprint.as_ref()),
+            render_time,
         );
     }
     let remembered =
-        HotResponseCandidate::from_rendered(instance, &render_response, root, look.as_ref());
+        HotResponseCandidate::from_rendered(instance, &render_response, root, fingerprint.as_ref());
     let response = to_response(everyones, render_response)?;
     if let Some(remembered) = remembered.filter(|_| everyones.is_path_only()) {
         remembered.store(instance, &everyones.path, &response);
@@ -252,14 +247,13 @@ struct RenderedPage {
 /// Renders the response to visitors and returns its headers and body, if the ledger knows a rendering with the same
 /// dependencies and the same fingerprint. Does not block; uses only the processor. Must not be used if timing is
 /// disclosed.
-pub(crate) fn render_inline(
+fn render_inline(
     instance: &Instance,
     visit: &AnonymousPageRequest<'_>,
 ) -> Option<(ShortcutHeaders, Bytes)> {
     let ledger = instance.dependency_ledger.as_ref()?;
     let ticket = ledger.begin_rendering();
-    let viewer = instance.viewer_of(None).ok()?;
-    let snapshot = instance.repository.snapshot().ok()?.as_viewer(&viewer);
+    let snapshot = instance.repository.snapshot().ok()?.as_viewer(&Viewer::anonymous());
     let request = visit.render_request();
     let render_response = render_and_count(instance, &snapshot, &request).ok()?;
     let (look, root) = (
@@ -361,10 +355,7 @@ fn is_same_response(left: &RenderResponse, right: &RenderResponse) -> bool {
 }
 
 /// Handles a form that a visitor sent to a page; `None` if no script of the page accepts it.
-pub(crate) fn handle_page_form(
-    instance: &Instance,
-    page_request: &PageRequest,
-) -> Result<Option<Response>> {
+fn handle_page_form(instance: &Instance, page_request: &PageRequest) -> Result<Option<Response>> {
     check_read_path(instance, &instance.repository, page_request)?;
     let options = AdminPageOptions::default();
     let render_response = render_newest_state(
@@ -396,7 +387,7 @@ fn render_newest_state(
 ) -> Result<RenderedPage> {
     let snapshot = repository.snapshot()?;
     let snapshot = match page_request.is_member(instance) {
-        true => snapshot.as_viewer_compared(&page_request.viewer, &instance.viewer_of(None)?),
+        true => snapshot.as_viewer_compared(&page_request.viewer, &Viewer::anonymous()),
         false => snapshot.as_viewer(&page_request.viewer),
     };
     let request = RenderRequest {
@@ -463,7 +454,7 @@ impl Instance {
         state: &Snapshot,
         request: &RenderRequest<'_>,
     ) -> Option<RenderResponse> {
-        let snapshot = state.as_viewer(&self.viewer_of(None).ok()?);
+        let snapshot = state.as_viewer(&Viewer::anonymous());
         let response = self.renderer.render(&snapshot, request);
         snapshot.failure().is_none().then_some(response)
     }

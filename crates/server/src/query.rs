@@ -26,7 +26,6 @@ use tympan_content_query::{
     QueryEngine, QueryPage, QueryRequest, QueryRow, parse_sql2, parse_xpath,
 };
 
-use crate::api::require_reader;
 use crate::failure::{RequestFailure, Result};
 use crate::{Instance, InstanceRole};
 
@@ -51,7 +50,7 @@ impl Instance {
     }
 
     /// Returns true if queries of anonymous visitors are allowed.
-    pub(crate) fn are_visitor_queries_allowed(&self) -> bool {
+    fn are_visitor_queries_allowed(&self) -> bool {
         self.role == InstanceRole::Publish && self.query_engines.allows_visitors()
     }
 }
@@ -92,14 +91,16 @@ pub(crate) enum QueryExplainMode {
 /// Returns the viewer of a query; an author requires a login.
 async fn query_viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
     if instance.role == InstanceRole::Author {
-        let identity = require_reader(instance, parts).await?;
-        return instance.viewer_of(Some(&identity));
+        let identity = instance.require_reader(parts).await?;
+        return Ok(identity.viewer());
     }
-    let identity = instance.identify_reader(parts).await?;
-    if identity.is_none() {
-        require_queries_allowed(instance)?;
+    match instance.identify_reader(parts).await? {
+        Some(identity) => Ok(identity.viewer()),
+        None => {
+            require_queries_allowed(instance)?;
+            Ok(Viewer::anonymous())
+        }
     }
-    instance.viewer_of(identity.as_ref())
 }
 
 /// Refuses queries of anonymous visitors, unless the site allows them.
@@ -161,10 +162,10 @@ pub(crate) const FULL_TEXT_STATUSES: [&str; 4] = ["none", "ready", "behind", "bu
 /// Returns the state of the full-text index for a response; with `building`, hits that only the index can find are
 /// missing.
 fn full_text_status(words_by: FullTextIndexStatus) -> &'static str {
-    let [none, ready, behind, building] = FULL_TEXT_STATUSES;
+    let [none, ready_status, behind, building] = FULL_TEXT_STATUSES;
     match words_by {
         FullTextIndexStatus::Unused => none,
-        FullTextIndexStatus::Current => ready,
+        FullTextIndexStatus::Current => ready_status,
         FullTextIndexStatus::Stale => behind,
         FullTextIndexStatus::Building => building,
     }

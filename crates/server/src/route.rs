@@ -12,7 +12,7 @@ use axum::{Form, Json, Router, middleware};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
-use tympan_web::body_limit::limit_body;
+use tympan_web::body_limit::{BodyLimit, limit_body};
 use tympan_web::listen::ConnectionPeer;
 use tympan_web::request_head;
 
@@ -51,8 +51,9 @@ pub fn main_router(instance: Arc<Instance>) -> Router {
         }
         InstanceRole::Publish => router,
     };
+    // The last layer runs first: a refused head is recorded too, and a body is read only within the timeout.
     router
-        .layer(middleware::map_request_with_state(instance.clone(), with_body_timeout))
+        .layer(middleware::map_request_with_state(instance.clone(), limit_request_body))
         .layer(middleware::from_fn(refuse_ambiguous_head))
         .layer(middleware::from_fn_with_state(instance.clone(), record_requests))
         .with_state(instance)
@@ -132,10 +133,12 @@ async fn refuse_ambiguous_head(request: Request, next: Next) -> Response {
     response
 }
 
-/// Applies a timeout to a body that stops arriving, so that no client holds a connection by sending nothing.
-async fn with_body_timeout(State(instance): State<Arc<Instance>>, request: Request) -> Request {
+/// Limits the size of a body, and applies a timeout to one that stops arriving, so that no client holds a connection by
+/// sending nothing.
+async fn limit_request_body(State(instance): State<Arc<Instance>>, request: Request) -> Request {
     let timeout = instance.body_timeout;
-    request.map(|body| Body::new(limit_body(body, u64::MAX).with_idle_timeout(timeout)))
+    let BodyLimit(max) = BodyLimit::of_request(request.extensions());
+    request.map(|body| Body::new(limit_body(body, max).with_idle_timeout(timeout)))
 }
 
 /// Handles all requests for content.
@@ -214,14 +217,14 @@ async fn handle_log_in(
     let login = instance.logins.log_in(attempt, SystemTime::now()).await;
     let failed = onward.failed.as_deref().and_then(local_redirect);
     match login {
-        Ok(NewSession { token, identity, browser_proof: browser }) => {
+        Ok(NewSession { token, identity, browser_proof }) => {
             let page = onward.resource.as_deref().and_then(local_redirect);
             let mut response = page.unwrap_or_else(|| {
                 Json(json!({ "user": identity.user, "csrf": identity.csrf_token })).into_response()
             });
             set_session_cookie(&mut response, Some(&token), peer);
             let is_tls = peer.is_some_and(|peer| peer.is_tls);
-            if let Ok(cookie) = HeaderValue::from_str(&browser_set_cookie(&browser, is_tls)) {
+            if let Ok(cookie) = HeaderValue::from_str(&browser_set_cookie(&browser_proof, is_tls)) {
                 response.headers_mut().append(header::SET_COOKIE, cookie);
             }
             Ok(response)

@@ -285,12 +285,12 @@ async fn check_sqlite_file(file: &Path, url: &str) -> Result<()> {
         let mut connection = sqlx::AnyConnection::connect(url).await?;
         let row = sqlx::query(check).fetch_optional(&mut connection).await?;
         // The other check returns a number.
-        let said = row.and_then(|row| row.try_get::<String, _>(0).ok());
+        let check_result = row.and_then(|row| row.try_get::<String, _>(0).ok());
         connection.close().await?;
-        Ok::<_, sqlx::Error>(said)
+        Ok::<_, sqlx::Error>(check_result)
     };
     let reason = match checked.await {
-        Ok(said) => said.filter(|said| said != "ok"),
+        Ok(check_result) => check_result.filter(|check_result| check_result != "ok"),
         Err(sqlx::Error::Database(error)) => {
             let code = error.code().unwrap_or_default().into_owned();
             SQLITE_DAMAGE_CODES.contains(&code.as_str()).then(|| error.message().to_owned())

@@ -111,8 +111,8 @@ pub fn check_conformance(name: &str, make: impl Fn() -> CompositeFixture) {
         let composition = make();
         let run = catch_unwind(AssertUnwindSafe(|| check(&composition)));
         if let Err(fault) = run {
-            let said = format!("`{name}` fails `{case}`\n");
-            io::Write::write_all(&mut io::stderr(), said.as_bytes()).ok();
+            let message = format!("`{name}` fails `{case}`\n");
+            io::Write::write_all(&mut io::stderr(), message.as_bytes()).ok();
             resume_unwind(fault);
         }
     }

@@ -20,9 +20,9 @@ pub fn command_succeeds(command: &mut Command) -> bool {
 
 /// Reports that something was skipped, and its requirements besides a network.
 pub fn report_skip(tool: &str, takes: &str) {
-    let said =
+    let message =
         format!("skipped: {tool}, which cannot be installed: it takes {takes} and a network\n");
-    std::io::stderr().write_all(said.as_bytes()).ok();
+    std::io::stderr().write_all(message.as_bytes()).ok();
 }
 
 /// Installs something into the folder `home` with `install`, once for all test runs; returns `false` if that fails.

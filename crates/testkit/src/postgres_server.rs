@@ -127,7 +127,7 @@ impl PostgresServer {
             .spawn()
             .expect("a shell runs");
         let log = supervisor.stderr.take().expect("a pipe");
-        let (sender, ready) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         // Read to the end; otherwise a full pipe would block the server.
         std::thread::spawn(move || {
             let mut lines = Vec::new();
@@ -141,7 +141,7 @@ impl PostgresServer {
             sender.send(Err(lines.join("\n"))).ok();
         });
         self.supervisor = Some(supervisor);
-        match ready.recv_timeout(START_TIMEOUT) {
+        match receiver.recv_timeout(START_TIMEOUT) {
             Ok(Ok(())) => {}
             Ok(Err(log)) => panic!("postgres ended:\n{log}"),
             Err(_) => panic!("postgres is not ready after {START_TIMEOUT:?}"),

@@ -160,8 +160,11 @@ impl FlushMessage {
             headers.insert(SEQUENCE_HEADER, HeaderValue::from(sequence));
         }
         if let Some(FlushNumbering { source, run, count }) = &self.numbering {
-            let order = HeaderValue::from_str(&format!("{source} {run} {count}"));
-            headers.insert(NUMBERING_HEADER, order.map_err(|_invalid| FlushMessageError::Handle)?);
+            let number_header = HeaderValue::from_str(&format!("{source} {run} {count}"));
+            headers.insert(
+                NUMBERING_HEADER,
+                number_header.map_err(|_invalid| FlushMessageError::Handle)?,
+            );
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         Ok(request)

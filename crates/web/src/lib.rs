@@ -12,9 +12,11 @@
 //!   from a URL to a file below the document root; [`sling_url`], the parts of a URL path; [`decimal_digits`] for
 //!   numbers in them; [`html_charset`], the declared charset of a page; the [`request_histogram`] of `/metrics`;
 //!   [`request_head`], the host and the framing of a request.
+//! * Configuration: [`config`], the sections about listeners, logs and outgoing requests.
 //!
 //! Not here: content, caching rules, templates, routes.
 
+pub mod config;
 mod error;
 pub mod flush_message;
 pub mod html_charset;

@@ -176,16 +176,16 @@ impl SampleAssertion {
                     "Error asserting MD5 sum : got {digest} but should have been {expected_digest}"
                 ))
             }
-            Self::Size { size, comparison: order, subject: part } => {
+            Self::Size { size, comparison, subject } => {
                 let expected_size: u64 = size.evaluate(scope).trim().parse().unwrap_or(0);
-                let measured_size = match part {
+                let measured_size = match subject {
                     SizeSubject::All => response.bytes,
                     SizeSubject::Body => response.body_bytes,
                     SizeSubject::Headers => response.headers.len() as u64,
                     SizeSubject::Code => response.code.len() as u64,
                     SizeSubject::Message => response.message.len() as u64,
                 };
-                let (holds, words) = match order {
+                let (holds, words) = match comparison {
                     SizeComparison::Equal => (measured_size == expected_size, "equal to"),
                     SizeComparison::NotEqual => (measured_size != expected_size, "not equal to"),
                     SizeComparison::Greater => (measured_size > expected_size, "greater than"),
@@ -204,7 +204,7 @@ impl SampleAssertion {
                     "The result was the wrong size: It was {measured_size} bytes, but should have been {words} {expected_size} bytes."
                 ))
             }
-            Self::XPath { path, inverts, is_html, is_xpath2: is_second, variable } => {
+            Self::XPath { path, inverts, is_html, is_xpath2, variable } => {
                 let path = path.evaluate(scope).into_owned();
                 let text = match variable {
                     Some(variable) => {
@@ -213,19 +213,12 @@ impl SampleAssertion {
                     }
                     None => response.body.clone(),
                 };
-                match check_xpath(&text, &path, *inverts, (*is_html, *is_second)) {
+                match check_xpath(&text, &path, *inverts, *is_html, *is_xpath2) {
                     None => AssertionResult::Passed,
                     Some(fault) => AssertionResult::Failed(fault),
                 }
             }
-            Self::Json {
-                path,
-                expected,
-                is_regex,
-                expects_null,
-                inverts,
-                compares_text: by_text,
-            } => {
+            Self::Json { path, expected, is_regex, expects_null, inverts, compares_text } => {
                 let path = path.evaluate(scope).into_owned();
                 let expected =
                     expected.as_ref().map(|expected| expected.evaluate(scope).into_owned());
@@ -233,7 +226,7 @@ impl SampleAssertion {
                     _ if *expects_null => JsonExpectation::Null,
                     None => JsonExpectation::Exists,
                     Some(expected) if *is_regex => JsonExpectation::Regex(expected),
-                    Some(expected) if *by_text => JsonExpectation::ValueOrText(expected),
+                    Some(expected) if *compares_text => JsonExpectation::ValueOrText(expected),
                     Some(expected) => JsonExpectation::Value(expected),
                 };
                 let fault = check_json_path(response, &path, expectation, patterns);
@@ -255,8 +248,8 @@ impl SampleAssertion {
         let Self::Response {
             subject,
             comparison,
-            is_negated: is_not,
-            matches_any: is_or,
+            is_negated,
+            matches_any,
             patterns: texts,
             message,
             assumes_success,
@@ -292,21 +285,21 @@ impl SampleAssertion {
                     .full_match_pattern(&text)
                     .is_some_and(|pattern| pattern.is_match(&content)),
             };
-            if holds != *is_not {
-                if *is_or {
+            if holds != *is_negated {
+                if *matches_any {
                     faults.clear();
                     break;
                 }
                 continue;
             }
-            let not = if *is_not { "not " } else { "" };
+            let not = if *is_negated { "not " } else { "" };
             let verb = match comparison {
                 TextComparison::Contains | TextComparison::Substring => "contain",
                 TextComparison::Matches => "match",
                 TextComparison::Equals => "equal",
             };
             faults.push(format!("Test failed: {subject_name} expected {not}to {verb} /{text}/"));
-            if !is_or {
+            if !matches_any {
                 break;
             }
         }
@@ -335,7 +328,8 @@ fn check_xpath(
     text: &str,
     path: &str,
     inverts: bool,
-    (is_html, is_second): (bool, bool),
+    is_html: bool,
+    is_second: bool,
 ) -> Option<String> {
     if text.is_empty() {
         return Some("Response was null".to_owned());

@@ -140,8 +140,8 @@ impl ResponseExtractor {
                 template,
                 match_number: number,
                 default,
-                clears_on_missing: clears,
-                response_field: field,
+                clears_on_missing,
+                response_field,
                 variable,
             } => {
                 let text: Cow<'_, str> = match variable {
@@ -149,7 +149,7 @@ impl ResponseExtractor {
                         let variable = variable.evaluate(scope).into_owned();
                         scope.variable(&variable).unwrap_or_default().to_owned().into()
                     }
-                    None => field.read_from(response),
+                    None => response_field.read_from(response),
                 };
                 let pattern = pattern.evaluate(scope).into_owned();
                 let template = template.evaluate(scope).into_owned();
@@ -167,7 +167,7 @@ impl ResponseExtractor {
                 set_match_variables(
                     scope,
                     &values,
-                    &MatchSelection::new(name, number, default, *clears),
+                    &MatchSelection::new(name, number, default, *clears_on_missing),
                 );
             }
             Self::Boundary {
@@ -176,10 +176,10 @@ impl ResponseExtractor {
                 right,
                 match_number: number,
                 default,
-                clears_on_missing: clears,
-                response_field: field,
+                clears_on_missing,
+                response_field,
             } => {
-                let text = field.read_from(response);
+                let text = response_field.read_from(response);
                 let (left, right) =
                     (left.evaluate(scope).into_owned(), right.evaluate(scope).into_owned());
                 let values = find_between(&text, &left, &right)
@@ -189,14 +189,14 @@ impl ResponseExtractor {
                 set_match_variables(
                     scope,
                     &values,
-                    &MatchSelection::new(name, number, default, *clears),
+                    &MatchSelection::new(name, number, default, *clears_on_missing),
                 );
             }
             Self::XPath { name, path, match_number: number, default, options, variable } => {
                 let text = variable_or_body(variable.as_ref(), response, scope);
                 let path = path.evaluate(scope).into_owned();
                 let number = number.evaluate(scope).trim().parse().unwrap_or(-1);
-                let values = find_xpath_values(&text, &path, (number, *options), scope);
+                let values = find_xpath_values(&text, &path, number, *options, scope);
                 let name = name.evaluate(scope).trim().to_owned();
                 let default = default.evaluate(scope).into_owned();
                 set_xpath_variables(scope, &name, &default, &values);
@@ -207,7 +207,7 @@ impl ResponseExtractor {
                 attribute,
                 match_number: number,
                 default,
-                clears_on_missing: clears,
+                clears_on_missing,
                 variable,
             } => {
                 let text = variable_or_body(variable.as_ref(), response, scope);
@@ -219,21 +219,14 @@ impl ResponseExtractor {
                 set_match_variables(
                     scope,
                     &values,
-                    &MatchSelection::new(name, number, default, *clears),
+                    &MatchSelection::new(name, number, default, *clears_on_missing),
                 );
             }
-            Self::Json {
-                names,
-                paths,
-                match_numbers: numbers,
-                defaults,
-                joins_all: joins,
-                variable,
-            } => {
+            Self::Json { names, paths, match_numbers, defaults, joins_all, variable } => {
                 let text = variable_or_body(variable.as_ref(), response, scope);
-                let lists = [names, paths, numbers, defaults]
+                let lists = [names, paths, match_numbers, defaults]
                     .map(|list| split_semicolon_list(&list.evaluate(scope)));
-                set_json_variables(&text, &lists, *joins, scope);
+                set_json_variables(&text, &lists, *joins_all, scope);
             }
         }
     }
@@ -270,7 +263,8 @@ fn select_html(text: &str, selector: &str, attribute: &str) -> Vec<ExtractedMatc
 fn find_xpath_values(
     text: &str,
     path: &str,
-    (number, options): (i64, XPathOptions),
+    number: i64,
+    options: XPathOptions,
     scope: &mut VariableScope,
 ) -> Vec<Option<String>> {
     let tree = if options.is_html {

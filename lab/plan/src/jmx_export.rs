@@ -112,7 +112,8 @@ impl JmxWriter<'_> {
         &mut self,
         class: &str,
         gui: &str,
-        (name, inner): (&str, &str),
+        name: &str,
+        inner: &str,
         below: impl FnOnce(&mut Self),
     ) {
         write!(
@@ -141,7 +142,7 @@ impl JmxWriter<'_> {
             arguments_xml(&pairs)
         );
         let name = self.model.name.clone();
-        self.write_element("TestPlan", "TestPlanGui", (&name, &variables), |writer| {
+        self.write_element("TestPlan", "TestPlanGui", &name, &variables, |writer| {
             writer.write_managers();
             for group in &writer.model.groups {
                 writer.write_group(group);
@@ -158,7 +159,7 @@ impl JmxWriter<'_> {
                 bool_property("CookieManager.clearEachIteration", manager.clears_each_iteration),
                 bool_property("CookieManager.controlledByThreadGroup", false)
             );
-            self.write_element("CookieManager", "CookiePanel", ("cookies", &inner), |_| ());
+            self.write_element("CookieManager", "CookiePanel", "cookies", &inner, |_| ());
         }
         if let Some(manager) = self.model.cache_managers.first() {
             let inner = format!(
@@ -167,7 +168,7 @@ impl JmxWriter<'_> {
                 bool_property("useExpires", manager.uses_expires),
                 bool_property("CacheManager.controlledByThread", false)
             );
-            self.write_element("CacheManager", "CacheManagerGui", ("cache", &inner), |_| ());
+            self.write_element("CacheManager", "CacheManagerGui", "cache", &inner, |_| ());
         }
     }
 
@@ -194,7 +195,8 @@ impl JmxWriter<'_> {
                 self.write_element(
                     "OpenModelThreadGroup",
                     "OpenModelThreadGroupGui",
-                    (&name, &inner),
+                    &name,
+                    &inner,
                     |writer| {
                         writer.write_group_body(group);
                     },
@@ -224,12 +226,14 @@ impl JmxWriter<'_> {
                         self.write_element(
                             "ThreadGroup",
                             "ThreadGroupGui",
-                            (&name, &inner),
+                            &name,
+                            &inner,
                             |writer| writer.write_group_body(group),
                         );
                     }
                     None => self.write_staged_group(
-                        (&name, group),
+                        &name,
+                        group,
                         spans,
                         &format!("{looping}{on_error}"),
                     ),
@@ -242,7 +246,8 @@ impl JmxWriter<'_> {
     /// Writes users that begin and end in stages.
     fn write_staged_group(
         &mut self,
-        (name, group): (&str, &ThreadGroup),
+        name: &str,
+        group: &ThreadGroup,
         spans: &[ThreadLifetime],
         more: &str,
     ) {
@@ -281,7 +286,7 @@ impl JmxWriter<'_> {
         let inner = format!("{data}{more}");
         let class = "kg.apc.jmeter.threads.UltimateThreadGroup";
         let gui = "kg.apc.jmeter.threads.UltimateThreadGroupGui";
-        self.write_element(class, gui, (name, &inner), |writer| writer.write_group_body(group));
+        self.write_element(class, gui, name, &inner, |writer| writer.write_group_body(group));
     }
 
     fn write_group_body(&mut self, group: &ThreadGroup) {
@@ -322,7 +327,7 @@ impl JmxWriter<'_> {
             bool_property("stopThread", data.stops_thread),
             string_property("shareMode", &share)
         );
-        self.write_element("CSVDataSet", "TestBeanGUI", ("data", &inner), |_| ());
+        self.write_element("CSVDataSet", "TestBeanGUI", "data", &inner, |_| ());
     }
 
     fn write_children(&mut self, children: &[PlanNodeId]) {
@@ -333,22 +338,24 @@ impl JmxWriter<'_> {
                 PlanNodeKind::Simple => self.write_element(
                     "GenericController",
                     "LogicControllerGui",
-                    (name, ""),
+                    name,
+                    "",
                     |writer| {
                         writer.write_events(&node.events);
                         writer.write_children(&node.children);
                     },
                 ),
-                PlanNodeKind::Transaction { is_parent, includes_timers: with_timers, .. } => {
+                PlanNodeKind::Transaction { is_parent, includes_timers, .. } => {
                     let inner = format!(
                         "{}{}",
-                        bool_property("TransactionController.includeTimers", *with_timers),
+                        bool_property("TransactionController.includeTimers", *includes_timers),
                         bool_property("TransactionController.parent", *is_parent)
                     );
                     self.write_element(
                         "TransactionController",
                         "TransactionControllerGui",
-                        (name, &inner),
+                        name,
+                        &inner,
                         |writer| {
                             writer.write_events(&node.events);
                             writer.write_children(&node.children);
@@ -357,7 +364,7 @@ impl JmxWriter<'_> {
                 }
                 PlanNodeKind::OnceOnly => {
                     let class = ("OnceOnlyController", "OnceOnlyControllerGui");
-                    self.write_element(class.0, class.1, (name, ""), |writer| {
+                    self.write_element(class.0, class.1, name, "", |writer| {
                         writer.write_children(&node.children);
                     });
                 }
@@ -389,9 +396,9 @@ impl JmxWriter<'_> {
             bool_property("stopThread", false),
             string_property("shareMode", "shareMode.all")
         );
-        self.write_element("CSVDataSet", "TestBeanGUI", ("order of scenarios", &data), |_| ());
+        self.write_element("CSVDataSet", "TestBeanGUI", "order of scenarios", &data, |_| ());
         let inner = string_property("SwitchController.value", "${tympan.turn}");
-        self.write_element("SwitchController", "SwitchControllerGui", ("mix", &inner), |writer| {
+        self.write_element("SwitchController", "SwitchControllerGui", "mix", &inner, |writer| {
             writer.write_children(children);
         });
     }
@@ -403,7 +410,8 @@ impl JmxWriter<'_> {
                 self.write_element(
                     "HTTPSamplerProxy",
                     "HttpTestSampleGui",
-                    (name, &inner),
+                    name,
+                    &inner,
                     |writer| {
                         writer.write_headers(spec);
                         writer.write_timers(&sampler.timers);
@@ -424,7 +432,7 @@ impl JmxWriter<'_> {
                     property_xml("int", "ActionProcessor.target", "0"),
                     string_property("ActionProcessor.duration", pause)
                 );
-                self.write_element("TestAction", "TestActionGui", (name, &inner), |writer| {
+                self.write_element("TestAction", "TestActionGui", name, &inner, |writer| {
                     writer.write_timers(&sampler.timers);
                 });
             }
@@ -447,7 +455,7 @@ impl JmxWriter<'_> {
             .ok();
         }
         inner.push_str("</collectionProp>");
-        self.write_element("HeaderManager", "HeaderPanel", ("headers", &inner), |_| ());
+        self.write_element("HeaderManager", "HeaderPanel", "headers", &inner, |_| ());
     }
 
     fn write_timers(&mut self, timers: &[SamplerTimer]) {
@@ -458,7 +466,8 @@ impl JmxWriter<'_> {
                     self.write_element(
                         "ConstantTimer",
                         "ConstantTimerGui",
-                        ("pause", &inner),
+                        "pause",
+                        &inner,
                         |_| (),
                     );
                 }
@@ -471,7 +480,8 @@ impl JmxWriter<'_> {
                     self.write_element(
                         "ConstantThroughputTimer",
                         "TestBeanGUI",
-                        ("pace", &inner),
+                        "pace",
+                        &inner,
                         |_| (),
                     );
                 }
@@ -480,15 +490,15 @@ impl JmxWriter<'_> {
         }
     }
 
-    fn write_assertions(&mut self, judges: &[SampleAssertion]) {
-        for judge in judges {
-            match judge {
+    fn write_assertions(&mut self, assertions: &[SampleAssertion]) {
+        for assertion in assertions {
+            match assertion {
                 SampleAssertion::Response {
                     subject,
                     comparison,
-                    is_negated: is_not,
-                    matches_any: is_or,
-                    patterns: texts,
+                    is_negated,
+                    matches_any,
+                    patterns,
                     assumes_success,
                     ..
                 } => {
@@ -503,9 +513,9 @@ impl JmxWriter<'_> {
                         TextComparison::Contains => 2,
                         TextComparison::Equals => 8,
                         TextComparison::Substring => 16,
-                    } + u32::from(*is_not) * 4
-                        + u32::from(*is_or) * 32;
-                    let strings: String = texts
+                    } + u32::from(*is_negated) * 4
+                        + u32::from(*matches_any) * 32;
+                    let strings: String = patterns
                         .iter()
                         .enumerate()
                         .map(|(at, pattern)| string_property(&at.to_string(), pattern.source()))
@@ -520,7 +530,8 @@ impl JmxWriter<'_> {
                     self.write_element(
                         "ResponseAssertion",
                         "AssertionGui",
-                        ("expect", &inner),
+                        "expect",
+                        &inner,
                         |_| (),
                     );
                 }
@@ -529,7 +540,8 @@ impl JmxWriter<'_> {
                     self.write_element(
                         "DurationAssertion",
                         "DurationAssertionGui",
-                        ("under", &inner),
+                        "under",
+                        &inner,
                         |_| (),
                     );
                 }
@@ -550,7 +562,8 @@ impl JmxWriter<'_> {
                     self.write_element(
                         "JSONPathAssertion",
                         "JSONPathAssertionGui",
-                        ("json", &inner),
+                        "json",
+                        &inner,
                         |_| (),
                     );
                 }
@@ -570,54 +583,53 @@ impl JmxWriter<'_> {
                     name,
                     pattern,
                     template,
-                    match_number: number,
+                    match_number,
                     default,
-                    response_field: field,
+                    response_field,
                     ..
                 } => {
                     let inner = format!(
                         "{}{}{}{}{}{}",
                         string_property(
                             "RegexExtractor.useHeaders",
-                            if *field == ResponseField::Headers { "true" } else { "false" }
+                            if *response_field == ResponseField::Headers {
+                                "true"
+                            } else {
+                                "false"
+                            }
                         ),
                         string_property("RegexExtractor.refname", name.source()),
                         string_property("RegexExtractor.regex", pattern.source()),
                         string_property("RegexExtractor.template", template.source()),
                         string_property("RegexExtractor.default", default.source()),
-                        string_property("RegexExtractor.match_number", number.source())
+                        string_property("RegexExtractor.match_number", match_number.source())
                     );
                     self.write_element(
                         "RegexExtractor",
                         "RegexExtractorGui",
-                        (name.source(), &inner),
+                        name.source(),
+                        &inner,
                         |_| (),
                     );
                 }
-                ResponseExtractor::Json {
-                    names, paths, match_numbers: numbers, defaults, ..
-                } => {
+                ResponseExtractor::Json { names, paths, match_numbers, defaults, .. } => {
                     let inner = format!(
                         "{}{}{}{}",
                         string_property("JSONPostProcessor.referenceNames", names.source()),
                         string_property("JSONPostProcessor.jsonPathExprs", paths.source()),
-                        string_property("JSONPostProcessor.match_numbers", numbers.source()),
+                        string_property("JSONPostProcessor.match_numbers", match_numbers.source()),
                         string_property("JSONPostProcessor.defaultValues", defaults.source())
                     );
                     self.write_element(
                         "JSONPostProcessor",
                         "JSONPostProcessorGui",
-                        (names.source(), &inner),
+                        names.source(),
+                        &inner,
                         |_| (),
                     );
                 }
                 ResponseExtractor::Boundary {
-                    name,
-                    left,
-                    right,
-                    match_number: number,
-                    default,
-                    ..
+                    name, left, right, match_number, default, ..
                 } => {
                     let inner = format!(
                         "{}{}{}{}{}{}",
@@ -626,12 +638,13 @@ impl JmxWriter<'_> {
                         string_property("BoundaryExtractor.lboundary", left.source()),
                         string_property("BoundaryExtractor.rboundary", right.source()),
                         string_property("BoundaryExtractor.default", default.source()),
-                        string_property("BoundaryExtractor.match_number", number.source())
+                        string_property("BoundaryExtractor.match_number", match_number.source())
                     );
                     self.write_element(
                         "BoundaryExtractor",
                         "BoundaryExtractorGui",
-                        (name.source(), &inner),
+                        name.source(),
+                        &inner,
                         |_| (),
                     );
                 }

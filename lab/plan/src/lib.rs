@@ -86,7 +86,7 @@ pub use pacer::SamplePacer;
 pub use plan_file::PlanFiles;
 pub use plan_node_id::PlanNodeId;
 pub use process_rotation::ProcessRotation;
-pub use regex_pattern::RegexPatternCache;
+pub use regex_pattern::{RegexPattern, RegexPatternCache};
 pub use sample_response::{SampleResponse, decode_content, decode_text};
 pub use template::TextTemplate;
 pub use test_plan::{PlanCheck, TestPlan, check_plan, check_plan_without};

@@ -50,7 +50,7 @@ pub struct PlanModel {
     pub cache_managers: Vec<CacheManager>,
     /// Per manager, host names with their comma-separated addresses.
     pub host_addresses: Vec<Vec<(TextTemplate, TextTemplate)>>,
-    /// Shared counters of throughput controllers and timers.
+    /// The shared states of throughput controllers, scenario mixes and timers, by the index that each of them has.
     pub meters: Vec<SharedTimerState>,
     pub(super) files: PlanFiles,
     /// True if scripts that run before a sample access the previous one.
@@ -544,7 +544,9 @@ pub enum ThroughputMode {
     SharedByGroup,
 }
 
-/// Throughput state shared by several threads.
+/// The state of a throughput controller, a scenario mix or a timer that all threads share. Each uses some of the fields:
+/// controllers and mixes the numbers, a synchronizing timer `count`, a constant throughput timer `last_due`, and the other
+/// throughput timers `pacers`.
 #[derive(Debug, Default)]
 pub struct SharedTimerState {
     /// Number of iterations, or of turns taken.

@@ -53,7 +53,8 @@ impl SamplePacer {
         count: f64,
         period: Duration,
         batch: (u64, Duration),
-        (seed, portion): (u64, LoadPortion),
+        seed: u64,
+        portion: LoadPortion,
     ) -> Option<Self> {
         let batch = (batch.0.max(1), batch.1);
         let count = count / batch.0 as f64;
@@ -87,13 +88,13 @@ impl SamplePacer {
     /// Returns the next start time, relative to the start of the run; `None` if none is left.
     pub fn next_start(&mut self) -> Option<Duration> {
         loop {
-            let moment = match &mut self.schedule {
+            let start_time = match &mut self.schedule {
                 PacerSchedule::Exact(exact) => exact.next(),
                 PacerSchedule::Shaped(schedule) => schedule.next()?,
             };
             self.position += 1;
             if self.portion.contains(self.position - 1) {
-                return Some(moment);
+                return Some(start_time);
             }
         }
     }
@@ -101,17 +102,19 @@ impl SamplePacer {
 
 impl ExactThroughputSchedule {
     fn next(&mut self) -> Duration {
-        if let Some((moment, count)) = self.current_batch.filter(|(_, count)| *count < self.batch.0)
+        if let Some((start_time, count)) =
+            self.current_batch.filter(|(_, count)| *count < self.batch.0)
         {
-            self.current_batch = Some((moment, count + 1));
-            return moment + self.batch.1.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+            self.current_batch = Some((start_time, count + 1));
+            return start_time
+                + self.batch.1.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
         }
         while self.remaining.is_empty() {
             self.prepare_interval();
         }
-        let moment = self.remaining.pop().unwrap_or_default();
-        self.current_batch = Some((moment, 1));
-        moment
+        let start_time = self.remaining.pop().unwrap_or_default();
+        self.current_batch = Some((start_time, 1));
+        start_time
     }
 
     /// Generates the start times of the next interval.
@@ -142,7 +145,7 @@ mod tests {
 
     fn precise(count: f64, batch: u64, portion: LoadPortion) -> SamplePacer {
         let batch = (batch, Duration::from_millis(1));
-        SamplePacer::with_exact_throughput(count, Duration::from_secs(60), batch, (7, portion))
+        SamplePacer::with_exact_throughput(count, Duration::from_secs(60), batch, 7, portion)
             .unwrap()
     }
 
@@ -152,7 +155,8 @@ mod tests {
         let all = moments(&mut pacer, 270);
         assert!(all.is_sorted());
         for minute in 0..3u64 {
-            let within = all.iter().filter(|moment| moment.as_secs() / 60 == minute).count();
+            let within =
+                all.iter().filter(|start_time| start_time.as_secs() / 60 == minute).count();
             assert_eq!(within, 90, "minute {minute}");
         }
         let gaps: Vec<f64> = all.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
@@ -160,7 +164,7 @@ mod tests {
         // A third of a sample per minute is one sample in three minutes.
         let mut rare = precise(1.0 / 3.0, 1, LoadPortion::default());
         let rare: Vec<u64> =
-            moments(&mut rare, 3).iter().map(|moment| moment.as_secs() / 180).collect();
+            moments(&mut rare, 3).iter().map(|start_time| start_time.as_secs() / 180).collect();
         assert_eq!(rare, [0, 1, 2]);
     }
 
@@ -170,7 +174,7 @@ mod tests {
         for batch in all.chunks(5) {
             assert_eq!(batch[4] - batch[0], Duration::from_millis(4));
         }
-        assert_eq!(all.iter().filter(|moment| moment.as_secs() < 60).count(), 60);
+        assert_eq!(all.iter().filter(|start_time| start_time.as_secs() < 60).count(), 60);
     }
 
     #[test]
@@ -208,7 +212,8 @@ mod tests {
                 0.0,
                 seconds(1),
                 (1, seconds(0)),
-                (0, LoadPortion::default())
+                0,
+                LoadPortion::default()
             )
             .is_none()
         );

@@ -11,7 +11,9 @@ use super::regex_translation::{TextEndAnchor, translate_pattern};
 /// A compiled expression.
 #[derive(Debug, Clone)]
 pub enum RegexPattern {
+    /// Matched in linear time.
     Linear(regex::Regex),
+    /// Matched by backtracking, for expressions that need it.
     Backtracking(Arc<fancy_regex::Regex>),
 }
 

@@ -105,9 +105,9 @@ fn group_arrivals(
             let unit = if *in_minutes { 60.0 } else { 1.0 };
             (rate_intervals(rows, unit, scope)?, most)
         }
-        LoadShape::ArrivalRamp { settings: values, in_minutes, max_visitors: most } => {
+        LoadShape::ArrivalRamp { settings, in_minutes, max_visitors: most } => {
             let unit = if *in_minutes { 60.0 } else { 1.0 };
-            let [target, ramp, steps, hold] = values.as_ref();
+            let [target, ramp, steps, hold] = settings.as_ref();
             let target = evaluate_seconds(target, "the target rate", 0.0, scope)? / unit;
             let ramp = evaluate_seconds(ramp, "the ramp-up", 0.0, scope)? * unit;
             let steps = evaluate_seconds(steps, "the number of steps", 0.0, scope)?.floor();

@@ -313,7 +313,7 @@ impl TomlWriter<'_> {
         for child in children {
             let Some(node) = model.nodes.get(*child) else { continue };
             let name = node.name.source();
-            let mut rounds = 1;
+            let mut iterations = 1;
             match &node.kind {
                 PlanNodeKind::Sampler(sampler) => {
                     self.write_sampler(name, sampler, steps);
@@ -324,7 +324,7 @@ impl TomlWriter<'_> {
                 PlanNodeKind::Loop { count, .. } => {
                     match count.as_literal().and_then(|count| count.trim().parse().ok()) {
                         Some(count @ 0..=MAX_UNROLLED_LOOPS) if node.events.is_empty() => {
-                            rounds = count
+                            iterations = count
                         }
                         _ => self.add_problem(name, "a loop without a fixed, small count"),
                     }
@@ -355,7 +355,7 @@ impl TomlWriter<'_> {
                     .collect::<Vec<_>>(),
             );
             let first = steps.len();
-            for _ in 0..rounds {
+            for _ in 0..iterations {
                 self.collect_steps(
                     &node.children,
                     &mut *steps,
@@ -694,27 +694,28 @@ impl TomlWriter<'_> {
     fn write_assertions(
         &mut self,
         name: &str,
-        judges: &[SampleAssertion],
+        assertions: &[SampleAssertion],
         lines: &mut Vec<String>,
     ) {
         let mut expectations: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         let mut under = None;
         let mut values = Vec::new();
-        for judge in judges {
-            match judge {
+        for assertion in assertions {
+            match assertion {
                 SampleAssertion::Response {
                     subject,
                     comparison,
-                    is_negated: is_not,
-                    matches_any: is_or,
-                    patterns: texts,
+                    is_negated,
+                    matches_any,
+                    patterns,
                     assumes_success,
                     ..
                 } => {
-                    let is_error = texts.iter().any(|text| text.source().trim() >= "400");
-                    let key = match (subject, comparison, is_not) {
+                    let is_error = patterns.iter().any(|text| text.source().trim() >= "400");
+                    let key = match (subject, comparison, is_negated) {
                         (AssertionSubject::Code, TextComparison::Equals, false)
-                            if (texts.len() == 1 || *is_or) && (*assumes_success || !is_error) =>
+                            if (patterns.len() == 1 || *matches_any)
+                                && (*assumes_success || !is_error) =>
                         {
                             "status"
                         }
@@ -723,29 +724,29 @@ impl TomlWriter<'_> {
                             AssertionSubject::Code,
                             TextComparison::Substring | TextComparison::Contains,
                             false,
-                        ) if (texts.len() == 1 || *is_or)
-                            && texts.iter().all(|text| is_status_code(text.source()))
+                        ) if (patterns.len() == 1 || *matches_any)
+                            && patterns.iter().all(|text| is_status_code(text.source()))
                             && (*assumes_success || !is_error) =>
                         {
                             "status"
                         }
                         (AssertionSubject::Body, TextComparison::Substring, false)
-                            if texts.len() == 1 || !is_or =>
+                            if patterns.len() == 1 || !matches_any =>
                         {
                             "text"
                         }
                         (AssertionSubject::Body, TextComparison::Substring, true)
-                            if texts.len() == 1 || !is_or =>
+                            if patterns.len() == 1 || !matches_any =>
                         {
                             "not_text"
                         }
                         (AssertionSubject::Body, TextComparison::Contains, false)
-                            if texts.len() == 1 || !is_or =>
+                            if patterns.len() == 1 || !matches_any =>
                         {
                             "regex"
                         }
                         (AssertionSubject::Body, TextComparison::Contains, true)
-                            if texts.len() == 1 || !is_or =>
+                            if patterns.len() == 1 || !matches_any =>
                         {
                             "not_regex"
                         }
@@ -757,7 +758,7 @@ impl TomlWriter<'_> {
                     expectations
                         .entry(key)
                         .or_default()
-                        .extend(texts.iter().map(|text| quote_toml(text.source())));
+                        .extend(patterns.iter().map(|text| quote_toml(text.source())));
                 }
                 SampleAssertion::Duration(most) => {
                     match most.as_literal().and_then(|most| most.trim().parse::<u64>().ok()) {
@@ -783,7 +784,7 @@ impl TomlWriter<'_> {
         }
         let mut parts: Vec<String> = expectations
             .into_iter()
-            .map(|(key, texts)| match texts.as_slice() {
+            .map(|(key, patterns)| match patterns.as_slice() {
                 [only] => format!("{key} = {only}"),
                 all => format!("{key} = [{}]", all.join(", ")),
             })
@@ -884,11 +885,11 @@ fn extractor_fields(extractor: &ResponseExtractor) -> Option<Vec<String>> {
             template,
             match_number,
             default,
-            response_field: field,
+            response_field,
             variable: None,
             ..
         } => {
-            let key = match field {
+            let key = match response_field {
                 ResponseField::Body => "regex",
                 ResponseField::Headers => "header",
                 _ => return None,
@@ -908,7 +909,7 @@ fn extractor_fields(extractor: &ResponseExtractor) -> Option<Vec<String>> {
         ResponseExtractor::Json {
             names,
             paths,
-            match_numbers: numbers,
+            match_numbers,
             defaults,
             joins_all: false,
             variable: None,
@@ -916,7 +917,7 @@ fn extractor_fields(extractor: &ResponseExtractor) -> Option<Vec<String>> {
             vec![
                 pair("name", names),
                 pair("json", paths),
-                number(numbers)?,
+                number(match_numbers)?,
                 pair("default", defaults),
             ]
         }

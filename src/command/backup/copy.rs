@@ -73,7 +73,7 @@ pub(super) fn run_repository_copy(
     let copied = copied.map_err(backup_fault);
     record_copy_run(&copied, start, &opened.snapshot_path, destination, &progress);
     let copied = copied?;
-    print_copy_report(&copied, (destination, begin.elapsed().as_millis()), arguments);
+    print_copy_report(&copied, destination, begin.elapsed().as_millis(), arguments);
     Ok(if copied.faults.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -110,7 +110,8 @@ fn record_copy_run(
 
 fn print_copy_report(
     copied: &CopyReport,
-    (destination, elapsed_ms): (&Path, u128),
+    destination: &Path,
+    elapsed_ms: u128,
     arguments: &BackupSaveArgs,
 ) {
     let CopyReport {

@@ -5,12 +5,12 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 use tympan_backup::{
     BackupProgress, BackupRunKind, BackupRunLog, BackupRunRecord, ParentSelection, SaveEstimate,
-    SaveOptions, SaveSession, SaveSources, SaveSummary, VaultIndex, VaultLockMode,
+    SaveOptions, SaveSession, SaveSources, SourceSaveEstimate, VaultIndex, VaultLockMode,
     estimate_full_save, growth_bytes_per_day, save_directories, upload_bytes_per_second,
 };
 use tympan_terminal::{CommandFault, CommandOutcome, say};
@@ -38,7 +38,7 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
         let progress = Arc::new(BackupProgress::default());
         save::limit_reading(&progress, &arguments.tuning);
         let watch = ProgressDisplay::start(&progress, arguments.vault.json);
-        let session = SaveSession::new((&vault, &index), &lock, &progress);
+        let session = SaveSession::new(&vault, &index, &lock, &progress);
         let begin = Instant::now();
         let saved = save_directories(&session, &paths, &options).map_err(backup_fault)?;
         let next =
@@ -54,7 +54,7 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
         print_estimate(
             &names.join(", "),
             [&full, &next],
-            (&runs, &saved.snapshot.paths),
+            growth_bytes_per_day(&runs, &saved.snapshot.paths),
             arguments.vault.json,
         );
     }
@@ -63,7 +63,7 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
             let progress = Arc::new(BackupProgress::default());
             save::limit_reading(&progress, &arguments.tuning);
             let _watch = ProgressDisplay::start(&progress, arguments.vault.json);
-            let session = SaveSession::new((&vault, &index), &lock, &progress);
+            let session = SaveSession::new(&vault, &index, &lock, &progress);
             let begin = Instant::now();
             let repository = save::open_repository(source, arguments)?;
             let saved = repository.save(&session, options).map_err(backup_fault)?;
@@ -80,49 +80,18 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
             Some(run) => SourceSaveEstimate::from_run(run),
             None => dry(&SaveOptions { parent: ParentSelection::Nothing, ..options.clone() })?.0,
         };
-        print_estimate(source, [&full, &next], (&runs, &paths), arguments.vault.json);
+        let growth = growth_bytes_per_day(&runs, &paths);
+        print_estimate(source, [&full, &next], growth, arguments.vault.json);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The estimate of a save.
-struct SourceSaveEstimate {
-    items: u64,
-    bytes: u64,
-    duration: Duration,
-    stored_bytes: u64,
-}
-
-impl SourceSaveEstimate {
-    fn from_save(saved: Option<&SaveSummary>, time: Duration, progress: &BackupProgress) -> Self {
-        use std::sync::atomic::Ordering::Relaxed;
-        Self {
-            items: progress.items.load(Relaxed),
-            bytes: progress.bytes.load(Relaxed),
-            duration: time,
-            stored_bytes: saved.map_or(0, |saved| saved.written.stored_bytes),
-        }
-    }
-
-    /// Raises the estimated time to at least the upload time of the bytes at the given bytes per second.
-    fn limit_to_rate(self, rate: Option<f64>) -> Self {
-        let sent = rate.map(|rate| Duration::from_secs_f64(self.stored_bytes as f64 / rate));
-        Self { duration: self.duration.max(sent.unwrap_or_default()), ..self }
-    }
-
-    fn from_run(run: &BackupRunRecord) -> Self {
-        let time = run.end.duration_since(run.start).unsigned_abs();
-        Self { items: run.items, bytes: run.bytes, duration: time, stored_bytes: run.stored_bytes }
-    }
 }
 
 fn print_estimate(
     source: &str,
     [full, next]: [&SourceSaveEstimate; 2],
-    (runs, paths): (&[BackupRunRecord], &[String]),
+    growth: Option<f64>,
     json: bool,
 ) {
-    let growth = growth_bytes_per_day(runs, paths);
     if json {
         let of = |estimate: &SourceSaveEstimate| {
             json!({
@@ -149,24 +118,5 @@ fn print_estimate(
     }
     if let Some(bytes) = growth {
         say!("  growth so far: {} per day", indicatif::HumanBytes(bytes as u64));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_sent_takes_as_long_as_the_last_saves_say() {
-        let rate = Some(f64::from(2 << 20));
-        let estimate = |seconds| SourceSaveEstimate {
-            items: 1,
-            bytes: 1,
-            duration: Duration::from_secs(seconds),
-            stored_bytes: 20 << 20,
-        };
-        assert_eq!(estimate(3).limit_to_rate(rate).duration, Duration::from_secs(10));
-        assert_eq!(estimate(30).limit_to_rate(rate).duration, Duration::from_secs(30));
-        assert_eq!(estimate(3).limit_to_rate(None).duration, Duration::from_secs(3));
     }
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_backup::{
-    ClientFilter, Error, ExcludeRules, SnapshotNode, SnapshotNodeKind, Vault, VaultIndex,
-    VaultSnapshot, find_path, is_internal_tag, walk_tree,
+    ClientFilter, Error, ExcludeRules, IndexedVault, SnapshotNode, SnapshotNodeKind, Vault,
+    VaultIndex, VaultSnapshot, find_path, is_internal_tag, walk_tree,
 };
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
@@ -86,8 +86,8 @@ pub(super) fn print_snapshot_stats(
             .flatten()
             .collect()
     };
-    let stats =
-        tympan_backup::compute_vault_stats((&vault, &index), &snapshots).map_err(backup_fault)?;
+    let stats = tympan_backup::compute_vault_stats(IndexedVault::new(&vault, &index), &snapshots)
+        .map_err(backup_fault)?;
     if arguments.json {
         say!("{}", serde_json::to_string(&stats).unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
@@ -128,8 +128,9 @@ fn load_vault(arguments: &VaultArgs) -> Result<(std::sync::Arc<Vault>, VaultInde
 
 /// Finds a path in a snapshot; for `latest`, in the first snapshot of the last save that has it.
 fn find_snapshot_node(
-    (vault, index): (&Vault, &VaultIndex),
-    (snapshot, clients): (&str, &SnapshotClientArgs),
+    IndexedVault { vault, index }: IndexedVault<'_>,
+    snapshot: &str,
+    clients: &SnapshotClientArgs,
     path: &str,
 ) -> Result<SnapshotNode, CommandFault> {
     let together = vault
@@ -174,13 +175,13 @@ pub(super) fn list_snapshot_path(
     path: &str,
 ) -> CommandOutcome {
     let (vault, index) = load_vault(arguments)?;
-    let node = find_snapshot_node((&vault, &index), (snapshot, clients), path)?;
+    let node = find_snapshot_node(IndexedVault::new(&vault, &index), snapshot, clients, path)?;
     let above = path.trim_end_matches('/');
     let Some(tree) = &node.subtree else {
         print_node(above, &node, arguments.json);
         return Ok(ExitCode::SUCCESS);
     };
-    walk_tree((&vault, &index), tree, Path::new(above), &mut |path, node| {
+    walk_tree(IndexedVault::new(&vault, &index), tree, Path::new(above), &mut |path, node| {
         print_node(&path.to_string_lossy(), node, arguments.json);
         Ok(())
     })
@@ -200,21 +201,26 @@ pub(super) fn find_names(
     let snapshots = vault.read_snapshots().map_err(backup_fault)?;
     for snapshot in snapshots.iter().filter(|snapshot| clients.includes(snapshot)) {
         let mut is_heading_printed = false;
-        walk_tree((&vault, &index), &snapshot.tree, Path::new("/"), &mut |path, node| {
-            if pattern.contains(path) {
-                let path = path.to_string_lossy();
-                if !is_heading_printed && !arguments.json {
-                    say!("in {} of {}:", snapshot.id.short(), snapshot.time);
+        walk_tree(
+            IndexedVault::new(&vault, &index),
+            &snapshot.tree,
+            Path::new("/"),
+            &mut |path, node| {
+                if pattern.contains(path) {
+                    let path = path.to_string_lossy();
+                    if !is_heading_printed && !arguments.json {
+                        say!("in {} of {}:", snapshot.id.short(), snapshot.time);
+                    }
+                    (is_heading_printed, has_match) = (true, true);
+                    if arguments.json {
+                        say!("{}", json!({ "snapshot": snapshot.id.to_string(), "path": path }));
+                    } else {
+                        print_node(&path, node, false);
+                    }
                 }
-                (is_heading_printed, has_match) = (true, true);
-                if arguments.json {
-                    say!("{}", json!({ "snapshot": snapshot.id.to_string(), "path": path }));
-                } else {
-                    print_node(&path, node, false);
-                }
-            }
-            Ok(())
-        })
+                Ok(())
+            },
+        )
         .map_err(backup_fault)?;
     }
     Ok(if has_match { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -224,7 +230,8 @@ pub(super) fn find_names(
 /// of the other snapshot is used.
 fn find_snapshot_pair(
     vault: &Vault,
-    (old, new): (&str, &str),
+    old: &str,
+    new: &str,
     clients: &ClientFilter,
 ) -> Result<(VaultSnapshot, VaultSnapshot), CommandFault> {
     let old_ones = vault.find_run_snapshots(old, clients).map_err(backup_fault)?;
@@ -256,10 +263,15 @@ pub(super) fn diff_snapshots(
 ) -> CommandOutcome {
     let clients = vault_session::selected_clients(clients);
     let (vault, index) = load_vault(arguments)?;
-    let (old, new) = find_snapshot_pair(&vault, (old, new), &clients)?;
+    let (old, new) = find_snapshot_pair(&vault, old, new, &clients)?;
     let mut differences = Vec::new();
-    tympan_backup::diff_trees((&vault, &index), (&old.tree, &new.tree), "", &mut differences)
-        .map_err(backup_fault)?;
+    tympan_backup::diff_trees(
+        IndexedVault::new(&vault, &index),
+        (&old.tree, &new.tree),
+        "",
+        &mut differences,
+    )
+    .map_err(backup_fault)?;
     for difference in &differences {
         if arguments.json {
             say!(
@@ -280,8 +292,9 @@ pub(super) fn dump_file(
     path: &str,
 ) -> CommandOutcome {
     let (vault, index) = load_vault(arguments)?;
-    let node = find_snapshot_node((&vault, &index), (snapshot, clients), path)?;
+    let node = find_snapshot_node(IndexedVault::new(&vault, &index), snapshot, clients, path)?;
     let mut out = std::io::stdout().lock();
-    tympan_backup::write_file_content((&vault, &index), &node, &mut out).map_err(backup_fault)?;
+    tympan_backup::write_file_content(IndexedVault::new(&vault, &index), &node, &mut out)
+        .map_err(backup_fault)?;
     Ok(ExitCode::SUCCESS)
 }

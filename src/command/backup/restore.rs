@@ -7,18 +7,15 @@ use std::sync::Arc;
 use serde_json::json;
 use tympan_backup::{
     BackupProgress, BaseStoreReference, ExcludeRules, ExistingFilePolicy, ImportReport,
-    MissingContentPolicy, OmittedCounts, RestoreOptions, RestoreReport, RestoreSelection, Vault,
-    VaultIndex, VaultSnapshot, find_folder_base, find_repository_snapshot, find_restorable_parts,
-    find_snapshot_base, import_folder, import_snapshot, read_home_files,
+    IndexedVault, MissingContentPolicy, OmittedCounts, RestoreOptions, RestoreReport,
+    RestoreSelection, VaultIndex, VaultSnapshot, find_folder_base, find_repository_snapshot,
+    find_restorable_parts, find_snapshot_base, import_folder, import_snapshot, read_home_files,
 };
-use tympan_home::{BaseAccess, MAIN_BRANCH};
+use tympan_home::BaseAccess;
 use tympan_home_backup::{
-    HomeFiller, HomeRestoration, RestoredHome, open_source_by_snapshot_path, restore_home,
-    write_home_files,
+    HomeFiller, HomeRestoration, RestoredHome, SnapshotVerification, restore_home, write_home_files,
 };
-use tympan_terminal::{
-    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
-};
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::instance_access::{instance_access, read_credentials};
 use super::{
@@ -29,15 +26,12 @@ use crate::args::backup::{
 };
 use crate::home::home_access;
 
-/// A vault to restore from, and its index.
-type RestoreVault<'a> = (&'a Arc<Vault>, &'a VaultIndex);
-
 /// Restores into a folder, or creates a home.
 pub(super) fn run_restore(arguments: &BackupRestoreArgs) -> CommandOutcome {
     if let (Some(folder), Some(home)) = (&arguments.unpacked, &arguments.home) {
         let progress = BackupProgress::default();
         let reference = find_folder_base(folder).map_err(backup_fault)?;
-        return restore_to_home((home, arguments), reference.as_ref(), &mut |target, options| {
+        return restore_to_home(home, arguments, reference.as_ref(), &mut |target, options| {
             import_folder(folder, target, (options, &progress))
         });
     }
@@ -59,26 +53,27 @@ pub(super) fn run_restore(arguments: &BackupRestoreArgs) -> CommandOutcome {
     for fault in index.damaged_files() {
         print_index_damage(fault, vault.json);
     }
-    let from = (&opened.vault, &index);
+    let from = IndexedVault::new(&opened.vault, &index);
     match (&arguments.home, &arguments.to) {
-        (Some(home), _) => restore_to_home_from_repository((home, arguments), from, &together),
-        (None, Some(target)) => restore_to_folder((target, arguments), from, &together),
+        (Some(home), _) => restore_to_home_from_repository(home, arguments, from, &together),
+        (None, Some(target)) => restore_to_folder(target, arguments, from, &together),
         (None, None) => Err(CommandFault::usage("name the folder to restore into with `--to`")),
     }
 }
 
 /// Creates a home from the repository among the snapshots of one save.
 fn restore_to_home_from_repository(
-    (home, arguments): (&Path, &BackupRestoreArgs),
-    from: RestoreVault<'_>,
+    home: &Path,
+    arguments: &BackupRestoreArgs,
+    from: IndexedVault<'_>,
     together: &[VaultSnapshot],
 ) -> CommandOutcome {
     let json = arguments.vault.json;
     let progress = Arc::new(BackupProgress::default());
     let mut watch = Some(ProgressDisplay::start(&progress, json));
     let snapshot = find_repository_snapshot(together).map_err(backup_fault)?;
-    let reference = find_snapshot_base((from.0, from.1), snapshot).map_err(backup_fault)?;
-    let code = restore_to_home((home, arguments), reference.as_ref(), &mut |target, options| {
+    let reference = find_snapshot_base(from, snapshot).map_err(backup_fault)?;
+    let code = restore_to_home(home, arguments, reference.as_ref(), &mut |target, options| {
         let imported = import_snapshot(from, snapshot, target, (options, &progress));
         drop(watch.take());
         imported
@@ -91,8 +86,9 @@ fn restore_to_home_from_repository(
 
 /// Restores the snapshots of one save into a folder.
 fn restore_to_folder(
-    (target, arguments): (&Path, &BackupRestoreArgs),
-    (vault, index): RestoreVault<'_>,
+    target: &Path,
+    arguments: &BackupRestoreArgs,
+    from: IndexedVault<'_>,
     together: &[VaultSnapshot],
 ) -> CommandOutcome {
     let json = arguments.vault.json;
@@ -105,7 +101,7 @@ fn restore_to_folder(
     };
     let selection = restore_selection(arguments)?;
     let mut options = RestoreOptions { existing, selection, path: PathBuf::from(&arguments.path) };
-    let parts = find_restorable_parts((vault, index), together, &arguments.path);
+    let parts = find_restorable_parts(from, together, &arguments.path);
     let parts = parts.map_err(backup_fault)?;
     if parts.len() > 1 && existing == ExistingFilePolicy::Mirror {
         return Err(CommandFault::usage(
@@ -116,8 +112,7 @@ fn restore_to_folder(
     let mut restored = RestoreReport::default();
     for (node, folder) in parts {
         let target = target.join(folder);
-        let part =
-            tympan_backup::restore_snapshot((vault, index), &node, &target, (&options, &progress));
+        let part = tympan_backup::restore_snapshot(from, &node, &target, &options, &progress);
         restored.add(part.map_err(backup_fault)?);
         // Files that the first snapshot restored must not make the next one fail.
         if existing == ExistingFilePolicy::Refuse {
@@ -125,14 +120,15 @@ fn restore_to_folder(
         }
     }
     drop(watch);
-    print_restore_report(&restored, (target, existing), json);
-    let is_whole = restored.faults.is_empty() && index.damaged_files().is_empty();
+    print_restore_report(&restored, target, existing, json);
+    let is_whole = restored.faults.is_empty() && from.index.damaged_files().is_empty();
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE_EXIT_CODE) })
 }
 
 fn print_restore_report(
     restored: &RestoreReport,
-    (target, existing): (&Path, ExistingFilePolicy),
+    target: &Path,
+    existing: ExistingFilePolicy,
     json: bool,
 ) {
     for fault in &restored.faults {
@@ -221,7 +217,8 @@ fn print_restored_files(names: &[String], json: bool) {
 
 /// Creates a new home with the data of a backup: as a clone, if its source had a base.
 fn restore_to_home(
-    (home, arguments): (&Path, &BackupRestoreArgs),
+    home: &Path,
+    arguments: &BackupRestoreArgs,
     reference: Option<&BaseStoreReference>,
     fill: &mut HomeFiller<'_>,
 ) -> CommandOutcome {
@@ -309,7 +306,19 @@ pub(super) fn run_verify(
     let together = opened.vault.find_run_snapshots(snapshot, &clients).map_err(backup_fault)?;
     let mut differences = 0;
     for snapshot in &together {
-        let findings = verify_findings(&opened, snapshot, (arguments.json, instance))?;
+        let progress = Arc::new(BackupProgress::default());
+        let watch = snapshot
+            .repository_root()
+            .is_none()
+            .then(|| ProgressDisplay::start(&progress, arguments.json));
+        let verification = SnapshotVerification {
+            access: &home_access(),
+            instance: &instance_access(instance)?,
+            vault: &opened.vault,
+            progress: &progress,
+        };
+        let findings = verification.find_differences(snapshot).map_err(home_backup_fault)?;
+        drop(watch);
         for finding in &findings {
             if arguments.json {
                 say!("{}", json!({ "message_type": "difference", "text": finding }));
@@ -329,40 +338,4 @@ pub(super) fn run_verify(
         differences += findings.len();
     }
     Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
-}
-
-/// Returns the differences between a snapshot and the current data.
-fn verify_findings(
-    opened: &vault_session::VaultSession,
-    snapshot: &VaultSnapshot,
-    (json, instance): (bool, &RepositoryInstanceArgs),
-) -> Result<Vec<String>, CommandFault> {
-    let mut findings = Vec::new();
-    if snapshot.is_incomplete() {
-        findings.push(
-            "the snapshot is incomplete: parts could not be read when it was created".to_owned(),
-        );
-    }
-    if let Some(saved) = snapshot.repository_root() {
-        let path = snapshot.paths.first().map_or("", String::as_str);
-        let repository =
-            open_source_by_snapshot_path(&home_access(), path, &instance_access(instance)?);
-        let repository = repository.map_err(home_backup_fault)?;
-        let refs = repository.base.list_refs();
-        let refs = refs.map_err(|error| CommandFault::with_code(error_chain_text(&error), 1))?;
-        let live =
-            refs.iter().find(|(name, _)| name == MAIN_BRANCH).map(|(_, root)| root.to_string());
-        if live.as_deref() != Some(saved) {
-            let live = live.unwrap_or_else(|| "none".to_owned());
-            findings.push(format!("{path}: the root is {live}, but {saved} was saved"));
-        }
-    } else {
-        let index = VaultIndex::load(&opened.vault).map_err(backup_fault)?;
-        findings.extend(index.damaged_files().iter().map(ToString::to_string));
-        let progress = Arc::new(BackupProgress::default());
-        let _watch = ProgressDisplay::start(&progress, json);
-        let faults = tympan_backup::verify_snapshot((&opened.vault, &index), snapshot, &progress);
-        findings.extend(faults.map_err(backup_fault)?.iter().map(ToString::to_string));
-    }
-    Ok(findings)
 }

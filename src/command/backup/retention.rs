@@ -63,7 +63,7 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
     // Forget and prune are one step, so that a vault that cannot be pruned also keeps its snapshots.
     let pruned = if arguments.prune && !arguments.dry_run {
         let forget = removed_snapshots.iter().map(|(id, _)| *id).collect();
-        Some(prune_with_lock(&opened, &lock, (forget, arguments.grace.grace), json)?)
+        Some(prune_with_lock(&opened, &lock, forget, arguments.grace.grace, json)?)
     } else {
         None
     };
@@ -141,7 +141,7 @@ pub(super) fn prune_vault(arguments: &VaultArgs, grace: Duration) -> CommandOutc
     refuse_append_only(arguments)?;
     let opened = vault_session::open_vault(arguments)?;
     let lock = opened.lock(VaultLockMode::Exclusive)?;
-    let pruned = prune_with_lock(&opened, &lock, (Vec::new(), grace), arguments.json)?;
+    let pruned = prune_with_lock(&opened, &lock, Vec::new(), grace, arguments.json)?;
     print_prune_report(&pruned, grace, arguments.json);
     Ok(ExitCode::SUCCESS)
 }
@@ -149,7 +149,8 @@ pub(super) fn prune_vault(arguments: &VaultArgs, grace: Duration) -> CommandOutc
 fn prune_with_lock(
     opened: &vault_session::VaultSession,
     lock: &tympan_backup::VaultLock,
-    (forget, grace): (Vec<VaultObjectId>, Duration),
+    forget: Vec<VaultObjectId>,
+    grace: Duration,
     json: bool,
 ) -> Result<PruneReport, CommandFault> {
     let progress = Arc::new(BackupProgress::default());

@@ -64,22 +64,24 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
     }
     let vault = Arc::new(vault);
     let wait = arguments.vault.retry_lock;
-    let lock = vault_session::lock_vault(&vault, &user, (VaultLockMode::Shared, wait))?;
+    let lock = vault_session::lock_vault(&vault, &user, VaultLockMode::Shared, wait)?;
     let log = vault_session::run_log_file(vault.id())
         .map(BackupRunLog::new)
         .filter(|_| !arguments.dry_run);
     let vault = if arguments.dry_run { Arc::new(vault.to_dry_run()) } else { vault };
     let runner = SourceSaver { vault, lock, log, arguments };
     let mut report = SaveSourcesReport::new(arguments);
-    save_sources(&runner, (&repositories, &folders), (&options, &mut ahead), &mut report)?;
+    save_sources(&runner, &repositories, &folders, &options, &mut ahead, &mut report)?;
     report.into_outcome()
 }
 
 /// Saves the sources one after another.
 fn save_sources(
     runner: &SourceSaver<'_>,
-    (repositories, folders): (&[String], &[PathBuf]),
-    (options, ahead): (&SaveOptions, &mut Option<Result<RepositorySave, CommandFault>>),
+    repositories: &[String],
+    folders: &[PathBuf],
+    options: &SaveOptions,
+    ahead: &mut Option<Result<RepositorySave, CommandFault>>,
     report: &mut SaveSourcesReport<'_>,
 ) -> Result<(), CommandFault> {
     let arguments = runner.arguments;
@@ -182,7 +184,7 @@ impl<'a> SaveSourcesReport<'a> {
 
     fn into_outcome(mut self) -> CommandOutcome {
         for fault in &self.vault_faults {
-            print_item_fault(("the vault is damaged", fault), self.arguments.vault.json);
+            print_item_fault("the vault is damaged", fault, self.arguments.vault.json);
         }
         let last = self.failed_sources.pop();
         self.failed_sources.iter().for_each(CommandFault::print);
@@ -250,7 +252,7 @@ impl SourceSaver<'_> {
             index.map_err(|error| SaveFailure::Run(backup_fault(error))).and_then(|index| {
                 damage.extend_from_slice(index.damaged_files());
                 let index = Arc::new(index);
-                save(&SaveSession::new((&self.vault, &index), &self.lock, &progress))
+                save(&SaveSession::new(&self.vault, &index, &self.lock, &progress))
             });
         drop(watch);
         if let Some(yielded) = giving_way.and_then(ThrottledSave::finish).filter(|_| !tuning.quiet)
@@ -453,7 +455,7 @@ fn print_run_details(progress: &BackupProgress) {
 }
 
 /// Prints the fault of one item.
-fn print_item_fault((item, fault): (&str, &tympan_backup::BackupFault), json: bool) {
+fn print_item_fault(item: &str, fault: &tympan_backup::BackupFault, json: bool) {
     if json {
         say!("{}", json!({ "message_type": "error", "item": fault.path, "error": fault.message }));
     } else {
@@ -484,7 +486,7 @@ fn print_saved_source(
     };
     let (written, snapshot) = (&saved.written, &saved.snapshot);
     for fault in &saved.faults {
-        print_item_fault(("not saved", fault), json);
+        print_item_fault("not saved", fault, json);
     }
     if json {
         say!(

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tympan_backup::{
-    BackupProgress, ClientFilter, SaveSession, TagChange, Vault, VaultIndex, VaultLockMode,
-    VaultSnapshot, change_tags, copy_snapshot,
+    BackupProgress, ClientFilter, IndexedVault, SaveSession, TagChange, Vault, VaultIndex,
+    VaultLockMode, VaultSnapshot, change_tags, copy_snapshot,
 };
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
@@ -58,8 +58,8 @@ pub(super) fn copy_snapshots(arguments: &CopySnapshotsArgs) -> CommandOutcome {
     for snapshot in &snapshots {
         // The index now also lists the data that an earlier copy brought.
         let index = Arc::new(VaultIndex::load(&to.vault).map_err(backup_fault)?);
-        let session = SaveSession::new((&to.vault, &index), &lock, &progress);
-        let copied = copy_snapshot((&from.vault, &from_index), snapshot, &session);
+        let session = SaveSession::new(&to.vault, &index, &lock, &progress);
+        let copied = copy_snapshot(IndexedVault::new(&from.vault, &from_index), snapshot, &session);
         said.push((snapshot, copied.map_err(backup_fault)?));
     }
     drop(watch);

@@ -8,7 +8,6 @@
 //!   only in memory.
 //! * The temporary vault is emptied even if a signal ends the search.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -19,7 +18,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tympan_backup::{
-    KeyDerivationCost, SaveTrial, SaveTrialSeries, TunedSaveSettings, TunedSettingRange, Vault,
+    KeyDerivationCost, SaveTrial, SettingSearch, TunedSaveSettings, TunedSettingRange, Vault,
     VaultBackend, VaultFileKind, VaultObjectId, VaultUser, search_best_setting,
     trial_location_beside,
 };
@@ -56,9 +55,9 @@ pub(super) fn run_tune(arguments: &BackupTuneArgs) -> CommandOutcome {
             tried.set_value(name, value);
             bench.run_trial(&tried)
         };
-        let (best, tried) = search_best_setting(range, &mut trial)?;
-        settings.set_value(name, best);
-        print_tried_settings(&arguments.vault, (name, unit), (best, &tried));
+        let search = search_best_setting(range, &mut trial)?;
+        settings.set_value(name, search.best);
+        print_tried_settings(&search, name, unit, arguments.vault.json);
     }
     let chosen = settings.to_command_options().join(" ");
     let location = &arguments.vault.vault;
@@ -86,17 +85,14 @@ pub(super) fn run_tune(arguments: &BackupTuneArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_tried_settings(
-    vault: &VaultArgs,
-    (name, unit): (&str, &str),
-    (best, tried): (u64, &BTreeMap<u64, SaveTrialSeries>),
-) {
-    if !vault.json {
+fn print_tried_settings(search: &SettingSearch, name: &str, unit: &str, json: bool) {
+    let best = search.best;
+    if !json {
         say!("{:<24} {:>17} {:>19} {:>5}", name, "seconds", "peak memory, MiB", "runs");
     }
-    for (value, runs) in tried {
+    for (value, runs) in &search.tried {
         let ((least, most), (low, high)) = (runs.seconds_range(), runs.peak_memory_range());
-        if vault.json {
+        if json {
             say!(
                 "{}",
                 json!({
@@ -116,20 +112,9 @@ fn print_tried_settings(
             runs.0.len()
         );
     }
-    let price = setting_tradeoff(best, tried);
-    if let Some(text) = price.filter(|_| !vault.json) {
+    if let Some(text) = search.tradeoff().filter(|_| !json) {
         say!("{text}");
     }
-}
-
-/// Returns the cost and the gain of the chosen setting compared with the smallest one tried.
-fn setting_tradeoff(best: u64, tried: &BTreeMap<u64, SaveTrialSeries>) -> Option<String> {
-    let (least, small) = tried.first_key_value()?;
-    let chosen = tried.get(&best).filter(|_| *least != best)?;
-    let memory = (chosen.peak_memory_range().1 as f64 - small.peak_memory_range().1 as f64)
-        / BYTES_PER_MIB as f64;
-    let time = (chosen.mean_seconds() / small.mean_seconds() - 1.0) * 100.0;
-    Some(format!("compared with {least}: {memory:+.0} MiB of memory, {time:+.0} % time"))
 }
 
 /// A temporary vault for trials.

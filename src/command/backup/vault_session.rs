@@ -32,7 +32,7 @@ pub(super) struct VaultSession {
 impl VaultSession {
     /// Locks the vault.
     pub(super) fn lock(&self, mode: VaultLockMode) -> Result<VaultLock, CommandFault> {
-        lock_vault(&self.vault, &self.user, (mode, self.lock_timeout))
+        lock_vault(&self.vault, &self.user, mode, self.lock_timeout)
     }
 
     /// Prevents prunes while the vault is read, unless nothing may be written there.
@@ -74,7 +74,8 @@ fn read_only_lock_fault(error: Error) -> CommandFault {
 pub(super) fn lock_vault(
     vault: &Arc<Vault>,
     user: &VaultUser,
-    (mode, wait): (VaultLockMode, Duration),
+    mode: VaultLockMode,
+    wait: Duration,
 ) -> Result<VaultLock, CommandFault> {
     lock_vault_with_error(vault, user, mode, wait, backup_fault)
 }

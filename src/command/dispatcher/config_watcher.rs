@@ -40,7 +40,8 @@ impl ConfigReloadWatcher {
         mut self,
         files: DispatcherConfigFiles,
         all: Vec<PathBuf>,
-        (dispatcher, front): (Dispatcher, ListenerOptions),
+        dispatcher: Dispatcher,
+        front: ListenerOptions,
     ) {
         let mut watch = FileWatch::new(all);
         loop {
@@ -79,7 +80,8 @@ fn reload_config(
     front: &ListenerOptions,
 ) -> Result<Vec<PathBuf>, CommandFault> {
     let (loaded, rest, all) = files.read_all()?;
-    let trust = super::render_trust(&loaded.config, &rest.dispatcher)?;
+    let trust = rest.dispatcher.renders.read_trust(&loaded.config);
+    let trust = trust.map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
     super::front_settings(&rest)
         .reload_certificates(front)
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;

@@ -24,7 +24,8 @@ pub(super) struct CacheExportOptions<'a> {
 pub(super) fn run_cache_export(
     config: &DispatcherConfig,
     options: &CacheExportOptions<'_>,
-    (tar, folder): (Option<&Path>, Option<&Path>),
+    tar: Option<&Path>,
+    folder: Option<&Path>,
     json: bool,
 ) -> CommandOutcome {
     let export = CacheExport {

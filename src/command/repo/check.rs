@@ -158,9 +158,9 @@ fn print_summary(report: &StoreCheckReport, missing_blobs: usize) {
 }
 
 fn repaired_part_line(part: &RepairedPart) -> String {
-    let RepairedPart { ref_name: name, map, key, outcome: fate } = part;
+    let RepairedPart { ref_name: name, map, key, outcome } = part;
     let location = format!("{name} {map}: `{}`", key_path_text(key));
-    match fate {
+    match outcome {
         RepairedPartOutcome::Restored { sequence } => {
             format!("{location} restored from revision {sequence}")
         }
@@ -279,7 +279,7 @@ fn repaired_json(done: &StoreRepairReport, mode: RepairMode) -> Value {
         })
     });
     let parts = done.parts.iter().map(|part| {
-        let (fate, revision, to, records) = match &part.outcome {
+        let (outcome, revision, to, records) = match &part.outcome {
             RepairedPartOutcome::Restored { sequence } => ("restored", Some(*sequence), None, 1),
             RepairedPartOutcome::Lost => ("lost", None, None, 1),
             RepairedPartOutcome::Span { to, records } => {
@@ -291,7 +291,7 @@ fn repaired_json(done: &StoreRepairReport, mode: RepairMode) -> Value {
             "map": part.map,
             "path": key_path_text(&part.key),
             "to": to,
-            "fate": fate,
+            "fate": outcome,
             "revision": revision,
             "records": records,
         })

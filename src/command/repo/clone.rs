@@ -29,7 +29,7 @@ pub(super) fn run_clone(clone: &RepoCloneArgs) -> CommandOutcome {
     if clone.full {
         return copy_repository(clone, &from, &access);
     }
-    let root = create_clone(&home_access(), &clone.to, (&from, &access)).map_err(home_fault)?;
+    let root = create_clone(&home_access(), &clone.to, &from, &access).map_err(home_fault)?;
     if clone.json {
         say!("{}", json!({ "from": from, "to": clone.to, "root": root.to_string() }));
     } else {
@@ -41,7 +41,7 @@ pub(super) fn run_clone(clone: &RepoCloneArgs) -> CommandOutcome {
 
 /// Copies everything into an independent home.
 fn copy_repository(clone: &RepoCloneArgs, from: &str, access: &BaseAccess) -> CommandOutcome {
-    let copy = copy_home(&home_access(), &clone.to, (from, access)).map_err(home_fault)?;
+    let copy = copy_home(&home_access(), &clone.to, from, access).map_err(home_fault)?;
     let root = copy.root.map(|root| root.to_string()).unwrap_or_default();
     let (synced, large_blobs) = (copy.copied.sync_stats, copy.copied.large_blobs);
     let (chunks, blobs) = (synced.fetched_chunks, synced.fetched_blobs + large_blobs);

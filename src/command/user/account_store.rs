@@ -1,9 +1,10 @@
-//! The accounts that `tympan user` manages: those of a home, or those of a running instance.
+//! The accounts and tokens that `tympan user` manages: those of a home, or those of a running instance.
 
 use serde_json::Value;
+use tympan_server::{LoginTokenScope, TokenInfo};
 use tympan_terminal::CommandFault;
 
-/// The users and groups of a repository.
+/// The users, groups and tokens of a repository.
 pub(super) trait AccountStore {
     /// Creates a user with a password, as a member of groups.
     fn add_user(&self, name: &str, password: &str, groups: &[String]) -> Result<(), CommandFault>;
@@ -19,6 +20,15 @@ pub(super) trait AccountStore {
 
     /// Removes a user; returns the number of sessions and tokens that ended.
     fn remove_user(&self, name: &str) -> Result<u64, CommandFault>;
+
+    /// Creates a token of a user for a program and returns it.
+    fn create_token(&self, name: &str, terms: &NewTokenTerms<'_>) -> Result<String, CommandFault>;
+
+    /// Returns the valid tokens and sessions of a user or of all users, sorted by creation time.
+    fn tokens(&self, name: Option<&str>) -> Result<Vec<TokenInfo>, CommandFault>;
+
+    /// Revokes the token or ends the session with an ID.
+    fn revoke_token(&self, id: &str) -> Result<(), CommandFault>;
 
     /// Returns the users, sorted by name.
     fn users(&self) -> Result<Vec<UserStatus>, CommandFault>;
@@ -45,6 +55,14 @@ pub(super) trait AccountStore {
         path: &str,
         privileges: &[&str],
     ) -> Result<Value, CommandFault>;
+}
+
+/// The lifetime and scope of a new token.
+#[derive(Debug)]
+pub(super) struct NewTokenTerms<'a> {
+    /// Such as `90d`, or `never`.
+    pub(super) expires: &'a str,
+    pub(super) scope: LoginTokenScope,
 }
 
 /// A user, and whether it may log in.

@@ -1,19 +1,25 @@
-//! The accounts of a home whose instance is not running.
+//! The accounts of a home whose instance is not running, and its tokens, also while it runs.
 
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tympan_content::{
-    NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Repository, Session,
+    NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Repository, Session, Viewer,
 };
-use tympan_server::{AccountPasswordError, Logins, create_user, set_password};
+use tympan_home::{Home, STATE_FILE};
+use tympan_server::{
+    AccountMark, AccountPasswordError, Logins, TokenInfo, TokenOwner, TokenTerms, create_user,
+    set_password,
+};
+use tympan_store::StateDatabase;
 use tympan_terminal::{CommandFault, error_chain_text};
 
-use super::account_store::{AccountStore, UserStatus};
+use super::account_store::{AccountStore, NewTokenTerms, UserStatus};
 use crate::args::HomeOrUrlArgs;
 use crate::command::remote_instance::{home_dir, open_stopped_home};
 use crate::command::runtime::create_runtime;
-use crate::home::{close_home, open_state};
+use crate::home::{close_home, home_access, open_existing_home, open_state};
+use crate::home_fault::home_fault;
 
 /// The accounts of a home.
 pub(super) struct HomeAccounts<'a> {
@@ -60,6 +66,29 @@ impl HomeAccounts<'_> {
         })
     }
 
+    /// Runs a function on the state database, which a running instance shares.
+    fn with_state_database<T>(
+        &self,
+        work: impl AsyncFnOnce(&StateDatabase) -> std::io::Result<T>,
+    ) -> Result<T, CommandFault> {
+        let dir = home_dir(self.location)?;
+        let is_shared = home_access().has_database_configured(dir).map_err(home_fault)?;
+        if !is_shared && !dir.join(STATE_FILE).exists() {
+            return Err(CommandFault::usage(format!(
+                "`{}` is not the home of an instance that was started",
+                dir.display()
+            )));
+        }
+        create_runtime(8)?.block_on(async {
+            let state = open_state(dir).await?;
+            let done = work(&state).await;
+            state.close().await;
+            done.map_err(|error| {
+                CommandFault::cannot_run(format!("the state database failed: {error}"))
+            })
+        })
+    }
+
     /// Reads from the repository of the home.
     fn read<T>(
         &self,
@@ -98,6 +127,37 @@ impl AccountStore for HomeAccounts<'_> {
     fn remove_user(&self, name: &str) -> Result<u64, CommandFault> {
         self.edit(|session| session.accounts().remove_account(name))?;
         self.end_logins(name)
+    }
+
+    fn create_token(&self, name: &str, terms: &NewTokenTerms<'_>) -> Result<String, CommandFault> {
+        let terms = TokenTerms::parse(terms.expires, terms.scope).map_err(CommandFault::usage)?;
+        // While an instance has the home open, only the logins can be read: the token is bound to the account at its
+        // first use.
+        let account = match open_existing_home(home_dir(self.location)?) {
+            Ok(home) => Some(account_mark(&home, name)?),
+            Err(_) => None,
+        };
+        self.with_state_database(async |state| {
+            let owner = TokenOwner { user: name, account: account.as_ref() };
+            Logins::issue_token(state.pool(), owner, SystemTime::now(), terms).await
+        })
+    }
+
+    fn tokens(&self, name: Option<&str>) -> Result<Vec<TokenInfo>, CommandFault> {
+        self.with_state_database(async |state| {
+            Logins::list_tokens(state.pool(), name, SystemTime::now()).await
+        })
+    }
+
+    fn revoke_token(&self, id: &str) -> Result<(), CommandFault> {
+        let is_done =
+            self.with_state_database(async |state| Logins::revoke_token(state.pool(), id).await)?;
+        if is_done {
+            return Ok(());
+        }
+        Err(CommandFault::usage(format!(
+            "there is no token `{id}`; `tympan user tokens` lists them"
+        )))
     }
 
     fn users(&self) -> Result<Vec<UserStatus>, CommandFault> {
@@ -141,7 +201,7 @@ impl AccountStore for HomeAccounts<'_> {
             if !is_known {
                 return Err(CommandFault::usage(format!("there is no user `{name}`")));
             }
-            let viewer = repository.viewer(Some(name)).map_err(failed)?;
+            let viewer = Viewer::of_user(Some(name));
             let mut selected = Privileges::NONE;
             for name in privileges {
                 let unknown = || CommandFault::usage(format!("there is no privilege `{name}`"));
@@ -156,6 +216,20 @@ impl AccountStore for HomeAccounts<'_> {
             }))
         })
     }
+}
+
+/// Returns the mark of the account of a user who may log in; assigns an identifier to the account if it has none.
+fn account_mark(home: &Home, name: &str) -> Result<AccountMark, CommandFault> {
+    let failed = |error: tympan_content::Error| content_fault(&error);
+    let nobody = || {
+        let message =
+            format!("there is no user `{name}` who may log in; `tympan user list` lists the users");
+        CommandFault::usage(message)
+    };
+    let mark = AccountMark::of_user(&home.repository, name, SystemTime::now()).map_err(failed)?;
+    let mark = mark.ok_or_else(nobody)?;
+    close_home(home)?;
+    Ok(mark)
 }
 
 fn content_fault(error: &tympan_content::Error) -> CommandFault {

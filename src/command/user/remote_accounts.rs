@@ -1,14 +1,17 @@
 //! The accounts of a running instance, through its JSON API.
 
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Value, from_value, json};
+use tympan_server::TokenInfo;
 use tympan_terminal::CommandFault;
 
-use super::account_store::{AccountStore, UserStatus};
+use super::account_store::{AccountStore, NewTokenTerms, UserStatus};
 use crate::args::RemoteInstanceArgs;
 use crate::command::remote_instance::{
-    json_list, json_member, json_text, percent_encode, send_form, send_json,
+    encode_form, json_list, json_member, json_text, percent_encode, send_form, send_json,
 };
+
+const TOKENS_PATH: &str = "/api/v1/user/tokens";
 
 /// The accounts of an instance.
 pub(super) struct RemoteAccounts {
@@ -21,11 +24,17 @@ impl RemoteAccounts {
     }
 
     /// Returns all entries of a list that the API returns page by page.
-    fn list(&self, path: &str, member: &str) -> Result<Vec<Value>, CommandFault> {
+    fn list(
+        &self,
+        path: &str,
+        filter: Option<(&str, &str)>,
+        member: &str,
+    ) -> Result<Vec<Value>, CommandFault> {
         let mut entries = Vec::new();
         let mut after = String::new();
         loop {
-            let page = format!("{path}?limit=1000&after={}", percent_encode(&after));
+            let page = [("limit", "1000"), ("after", &after)].into_iter().chain(filter);
+            let page = format!("{path}?{}", encode_form(page));
             let page = send_form(&self.remote, Method::GET, &page, "")?;
             entries.extend(json_list(&page, member).cloned());
             match json_member(&page, "next").as_str() {
@@ -82,12 +91,34 @@ impl AccountStore for RemoteAccounts {
         Ok(ended_logins(&response))
     }
 
+    fn create_token(&self, name: &str, terms: &NewTokenTerms<'_>) -> Result<String, CommandFault> {
+        let body = json!({ "expires": terms.expires, "scope": terms.scope.name() });
+        let path = format!("{TOKENS_PATH}?name={}", percent_encode(name));
+        let response = self.send(Method::POST, &path, &body)?;
+        Ok(json_text(&response, "token").to_owned())
+    }
+
+    fn tokens(&self, name: Option<&str>) -> Result<Vec<TokenInfo>, CommandFault> {
+        let user = name.map(|name| ("name", name));
+        let tokens = self.list(TOKENS_PATH, user, "tokens")?.into_iter().map(from_value);
+        let mut tokens: Vec<TokenInfo> = tokens.collect::<Result<_, _>>().map_err(|error| {
+            CommandFault::cannot_run(format!("cannot read the list of tokens: {error}"))
+        })?;
+        tokens.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+        Ok(tokens)
+    }
+
+    fn revoke_token(&self, id: &str) -> Result<(), CommandFault> {
+        let path = format!("{TOKENS_PATH}?id={}", percent_encode(id));
+        send_form(&self.remote, Method::DELETE, &path, "").map(drop)
+    }
+
     fn users(&self) -> Result<Vec<UserStatus>, CommandFault> {
         let status = |user: &Value| UserStatus {
             name: json_text(user, "name").to_owned(),
             is_disabled: !json_member(user, "disabled").is_null(),
         };
-        Ok(self.list("/api/v1/users", "users")?.iter().map(status).collect())
+        Ok(self.list("/api/v1/users", None, "users")?.iter().map(status).collect())
     }
 
     fn create_group(&self, group: &str) -> Result<(), CommandFault> {
@@ -114,7 +145,7 @@ impl AccountStore for RemoteAccounts {
     }
 
     fn groups(&self) -> Result<Vec<String>, CommandFault> {
-        let groups = self.list("/api/v1/groups", "groups")?;
+        let groups = self.list("/api/v1/groups", None, "groups")?;
         Ok(groups.iter().map(|group| json_text(group, "name").to_owned()).collect())
     }
 

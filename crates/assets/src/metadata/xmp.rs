@@ -17,7 +17,7 @@ const RDF_NAMESPACE: &str = "http://www.w3.org/1999/02/22-rdf-syntax-ns#";
 const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
 
 /// The supported namespaces, with their prefixes in the repository.
-pub(crate) const XMP_NAMESPACES: &[(&str, &str)] = &[
+const XMP_NAMESPACES: &[(&str, &str)] = &[
     ("dc", "http://purl.org/dc/elements/1.1/"),
     ("xmp", "http://ns.adobe.com/xap/1.0/"),
     ("xmpMM", "http://ns.adobe.com/xap/1.0/mm/"),

@@ -1,11 +1,11 @@
 //! The rules of a correct rendition, one picture each.
 
-use image::{DynamicImage, GrayImage, ImageBuffer, Rgb, RgbImage, Rgba, RgbaImage};
+use image::{DynamicImage, GrayImage, ImageBuffer, ImageFormat, Rgb, RgbImage, Rgba, RgbaImage};
 use img_parts::png::PngChunk;
 use tympan_assets::{FocalPoint, RenditionEncoding, ResizeMode};
 
 use crate::test_pictures::{
-    assert_near, draw, drawn, jpeg, order, oriented, photo, png, size, with_segment,
+    assert_near, jpeg, oriented, photo, png, render, render_image, request, size, with_segment,
 };
 
 const RED: [u8; 3] = [220, 20, 20];
@@ -35,8 +35,8 @@ fn corners(picture: &DynamicImage) -> [[u8; 3]; 4] {
 
 #[track_caller]
 fn assert_corners(picture: &DynamicImage, expected: [[u8; 3]; 4]) {
-    for (found, expected) in corners(picture).into_iter().zip(expected) {
-        assert_near(found, expected, 12);
+    for (result, expected) in corners(picture).into_iter().zip(expected) {
+        assert_near(result, expected, 12);
     }
 }
 
@@ -54,10 +54,10 @@ fn pictures_are_turned_upright() {
         (8, [GREEN, YELLOW, RED, BLUE]),
     ] {
         let bytes = oriented(&quadrants(640, 320), orientation);
-        let made = draw(&bytes, &order(size(100, 100), RenditionEncoding::Png)).unwrap();
+        let result = render(&bytes, &request(size(100, 100), RenditionEncoding::Png)).unwrap();
         let turned = if orientation >= 5 { size(320, 640) } else { size(640, 320) };
-        assert_eq!(made.size, Some(turned), "{orientation}");
-        let picture = image::load_from_memory(&made.renditions[0].bytes).unwrap();
+        assert_eq!(result.size, Some(turned), "{orientation}");
+        let picture = image::load_from_memory(&result.renditions[0].bytes).unwrap();
         let expected_size = if orientation >= 5 { (50, 100) } else { (100, 50) };
         assert_eq!((picture.width(), picture.height()), expected_size, "{orientation}");
         assert_corners(&picture, expected);
@@ -74,8 +74,8 @@ fn never_enlarged_and_never_empty() {
     ] {
         let picture = photo(from.width, from.height);
         for bytes in [png(picture.clone()), jpeg(&picture, 90)] {
-            let made = drawn(&bytes, within, RenditionEncoding::Png);
-            assert_eq!((made.width(), made.height()), expected, "{from:?}");
+            let result = render_image(&bytes, within, RenditionEncoding::Png);
+            assert_eq!((result.width(), result.height()), expected, "{from:?}");
         }
     }
 }
@@ -103,9 +103,9 @@ pub(crate) fn ink() -> Vec<u8> {
 fn ink_becomes_light() {
     let bytes = ink();
     assert!(bytes.windows(5).any(|window| window == b"Adobe"));
-    let made = drawn(&bytes, size(64, 64), RenditionEncoding::Png).to_rgb8();
-    assert_near(made.get_pixel(10, 32).0, [0, 255, 255], 6);
-    assert_near(made.get_pixel(50, 32).0, [128, 0, 0], 6);
+    let result = render_image(&bytes, size(64, 64), RenditionEncoding::Png).to_rgb8();
+    assert_near(result.get_pixel(10, 32).0, [0, 255, 255], 6);
+    assert_near(result.get_pixel(50, 32).0, [128, 0, 0], 6);
 }
 
 #[test]
@@ -123,8 +123,8 @@ fn grays_stay_grays() {
         for encoding in
             [RenditionEncoding::Png, RenditionEncoding::Jpeg(90), RenditionEncoding::WebP(90)]
         {
-            let made = drawn(&bytes, size(40, 40), encoding).to_rgb8();
-            assert_near(made.get_pixel(20, 20).0, [120; 3], 5);
+            let result = render_image(&bytes, size(40, 40), encoding).to_rgb8();
+            assert_near(result.get_pixel(20, 20).0, [120; 3], 5);
         }
     }
 }
@@ -133,8 +133,8 @@ fn grays_stay_grays() {
 fn sixteen_bits_become_eight() {
     let picture: ImageBuffer<Rgb<u16>, Vec<u16>> =
         ImageBuffer::from_fn(8, 8, |_, _| Rgb([65535, 257 * 100, 0]));
-    let made = drawn(&png(picture), size(8, 8), RenditionEncoding::Png).to_rgb8();
-    assert_eq!(made.get_pixel(3, 3).0, [255, 100, 0]);
+    let result = render_image(&png(picture), size(8, 8), RenditionEncoding::Png).to_rgb8();
+    assert_eq!(result.get_pixel(3, 3).0, [255, 100, 0]);
 }
 
 #[test]
@@ -144,14 +144,14 @@ fn transparency_is_kept_or_becomes_white() {
     });
     let bytes = png(picture);
     for encoding in [RenditionEncoding::Png, RenditionEncoding::WebP(95)] {
-        let made = drawn(&bytes, size(32, 32), encoding).to_rgba8();
-        assert_eq!((made.get_pixel(4, 16).0[3], made.get_pixel(28, 16).0[3]), (0, 255));
+        let result = render_image(&bytes, size(32, 32), encoding).to_rgba8();
+        assert_eq!((result.get_pixel(4, 16).0[3], result.get_pixel(28, 16).0[3]), (0, 255));
         // What is transparent has no color that could bleed into the edge.
-        assert!(made.get_pixel(20, 16).0[0] >= 190, "{:?}", made.get_pixel(20, 16));
+        assert!(result.get_pixel(20, 16).0[0] >= 190, "{:?}", result.get_pixel(20, 16));
     }
-    let made = drawn(&bytes, size(32, 32), RenditionEncoding::Jpeg(95)).to_rgb8();
-    assert_near(made.get_pixel(4, 16).0, [255; 3], 3);
-    assert_near(made.get_pixel(28, 16).0, [200, 0, 0], 6);
+    let result = render_image(&bytes, size(32, 32), RenditionEncoding::Jpeg(95)).to_rgb8();
+    assert_near(result.get_pixel(4, 16).0, [255; 3], 3);
+    assert_near(result.get_pixel(28, 16).0, [200, 0, 0], 6);
 }
 
 /// Makes a PNG out of a header and the rows with their filter bytes.
@@ -175,8 +175,8 @@ fn palettes_and_their_transparency() {
     let palette: &[u8] = &[220, 20, 20, 20, 20, 220];
     let header = [0, 0, 0, 2, 0, 0, 0, 1, 8, 3, 0, 0, 0];
     let bytes = raw_png(header, &[(*b"PLTE", palette), (*b"tRNS", &[255, 0])], &[0, 0, 1]);
-    let made = drawn(&bytes, size(8, 8), RenditionEncoding::Png).to_rgba8();
-    assert_eq!((made.get_pixel(0, 0).0, made.get_pixel(1, 0).0[3]), ([220, 20, 20, 255], 0));
+    let result = render_image(&bytes, size(8, 8), RenditionEncoding::Png).to_rgba8();
+    assert_eq!((result.get_pixel(0, 0).0, result.get_pixel(1, 0).0[3]), ([220, 20, 20, 255], 0));
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn interlaced_pictures() {
     // Adam7 of 2 x 2: the corner comes in the first pass, its neighbor in the sixth, the lower row in the seventh.
     let header = [0, 0, 0, 2, 0, 0, 0, 2, 8, 0, 0, 0, 1];
     let bytes = raw_png(header, &[], &[0, 10, 0, 20, 0, 30, 40]);
-    let made = drawn(&bytes, size(8, 8), RenditionEncoding::Png).to_luma8();
+    let made = render_image(&bytes, size(8, 8), RenditionEncoding::Png).to_luma8();
     assert_eq!(made.as_raw().as_slice(), [10, 20, 30, 40]);
     let mut encoder = turbojpeg::Compressor::new().unwrap();
     encoder.set_progressive(true).unwrap();
@@ -197,13 +197,13 @@ fn interlaced_pictures() {
         format: turbojpeg::PixelFormat::RGB,
     };
     let bytes = encoder.compress_to_vec(image).unwrap();
-    let found = draw(&bytes, &order(size(80, 80), RenditionEncoding::Png)).unwrap();
-    assert!(found.metadata.contains(&(
+    let result = render(&bytes, &request(size(80, 80), RenditionEncoding::Png)).unwrap();
+    assert!(result.metadata.contains(&(
         "dam:Progressive".to_owned(),
         tympan_assets::MetadataValue::Text("yes".to_owned())
     )));
     assert_corners(
-        &image::load_from_memory(&found.renditions[0].bytes).unwrap(),
+        &image::load_from_memory(&result.renditions[0].bytes).unwrap(),
         [RED, GREEN, BLUE, YELLOW],
     );
 }
@@ -222,9 +222,9 @@ pub(crate) fn animation() -> Vec<u8> {
 
 #[test]
 fn of_an_animation_the_first_frame_counts() {
-    let made = drawn(&animation(), size(48, 48), RenditionEncoding::Png).to_rgb8();
-    assert_eq!((made.width(), made.height()), (20, 10));
-    assert_near(made.get_pixel(10, 5).0, RED, 8);
+    let result = render_image(&animation(), size(48, 48), RenditionEncoding::Png).to_rgb8();
+    assert_eq!((result.width(), result.height()), (20, 10));
+    assert_near(result.get_pixel(10, 5).0, RED, 8);
 }
 
 #[test]
@@ -239,13 +239,13 @@ fn profiles_become_srgb() {
     let body = [b"ICC_PROFILE\0\x01\x01".to_vec(), profile].concat();
     let of_jpeg = with_segment(&jpeg(&picture, 98), 0xe2, &body);
     for bytes in [of_png, of_jpeg] {
-        let made = drawn(&bytes, size(32, 32), RenditionEncoding::Png).to_rgb8();
-        assert_near(made.get_pixel(16, 16).0, [138, 59, 62], 3);
+        let result = render_image(&bytes, size(32, 32), RenditionEncoding::Png).to_rgb8();
+        assert_near(result.get_pixel(16, 16).0, [138, 59, 62], 3);
     }
     // One that makes no sense is told and left aside.
     let broken = with_segment(&jpeg(&picture, 98), 0xe2, b"ICC_PROFILE\0\x01\x01noise");
-    let made = draw(&broken, &order(size(32, 32), RenditionEncoding::Png)).unwrap();
-    assert!(made.warnings[0].contains("color profile"), "{:?}", made.warnings);
+    let result = render(&broken, &request(size(32, 32), RenditionEncoding::Png)).unwrap();
+    assert!(result.warnings[0].contains("color profile"), "{:?}", result.warnings);
 }
 
 #[test]
@@ -254,10 +254,10 @@ fn other_formats() {
     for format in [image::ImageFormat::Tiff, image::ImageFormat::Bmp, image::ImageFormat::WebP] {
         let mut bytes = Vec::new();
         picture.write_to(&mut std::io::Cursor::new(&mut bytes), format).unwrap();
-        let found = draw(&bytes, &order(size(50, 50), RenditionEncoding::Png)).unwrap();
-        assert_eq!(found.media_type, format.to_mime_type());
+        let result = render(&bytes, &request(size(50, 50), RenditionEncoding::Png)).unwrap();
+        assert_eq!(result.media_type, format.to_mime_type());
         assert_corners(
-            &image::load_from_memory(&found.renditions[0].bytes).unwrap(),
+            &image::load_from_memory(&result.renditions[0].bytes).unwrap(),
             [RED, GREEN, BLUE, YELLOW],
         );
     }
@@ -274,9 +274,9 @@ fn drawings_are_drawn_without_what_they_link_to() {
          <image xlink:href='{0}' width='400' height='200'/><image href='file://{0}' width='400' height='200'/></svg>",
         secret.display()
     );
-    let made = drawn(text.as_bytes(), size(100, 100), RenditionEncoding::Png).to_rgba8();
-    assert_eq!((made.width(), made.height()), (100, 50));
-    assert_eq!(made.get_pixel(50, 25).0, [20, 20, 220, 255]);
+    let result = render_image(text.as_bytes(), size(100, 100), RenditionEncoding::Png).to_rgba8();
+    assert_eq!((result.width(), result.height()), (100, 50));
+    assert_eq!(result.get_pixel(50, 25).0, [20, 20, 220, 255]);
 }
 
 #[test]
@@ -288,9 +288,9 @@ fn drawings_in_utf_16_and_packed_ones_are_drawn() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, text.replace("UTF-16", "UTF-8").as_bytes()).unwrap();
     for bytes in [utf16, packed.finish().unwrap()] {
-        let made = drawn(&bytes, size(100, 100), RenditionEncoding::Png).to_rgba8();
-        assert_eq!((made.width(), made.height()), (40, 20));
-        assert_eq!(made.get_pixel(20, 10).0, [20, 20, 220, 255]);
+        let result = render_image(&bytes, size(100, 100), RenditionEncoding::Png).to_rgba8();
+        assert_eq!((result.width(), result.height()), (40, 20));
+        assert_eq!(result.get_pixel(20, 10).0, [20, 20, 220, 255]);
     }
 }
 
@@ -301,19 +301,36 @@ fn icons_are_drawn() {
     icon.extend(u32::try_from(picture.len()).unwrap().to_le_bytes());
     icon.extend(22_u32.to_le_bytes());
     icon.extend(picture);
-    let found = draw(&icon, &order(size(100, 100), RenditionEncoding::Png)).unwrap();
-    assert_eq!((&*found.media_type, found.size), ("image/x-icon", Some(size(32, 24))));
-    let made = image::load_from_memory(&found.renditions[0].bytes).unwrap().to_rgb8();
+    let result = render(&icon, &request(size(100, 100), RenditionEncoding::Png)).unwrap();
+    assert_eq!((&*result.media_type, result.size), ("image/x-icon", Some(size(32, 24))));
+    let made = image::load_from_memory(&result.renditions[0].bytes).unwrap().to_rgb8();
     assert_eq!(made.get_pixel(5, 5).0, GREEN);
+}
+
+#[test]
+fn targa_pictures_are_drawn() {
+    let picture = RgbImage::from_pixel(32, 24, Rgb(GREEN));
+    let mut compressed = std::io::Cursor::new(Vec::new());
+    DynamicImage::ImageRgb8(picture).write_to(&mut compressed, ImageFormat::Tga).unwrap();
+    // The same picture without compression, from the bottom to the top.
+    let mut plain = vec![0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 24, 0, 24, 0];
+    let [red, green, blue] = GREEN;
+    plain.extend([blue, green, red].repeat(32 * 24));
+    for bytes in [compressed.into_inner(), plain] {
+        let result = render(&bytes, &request(size(100, 100), RenditionEncoding::Png)).unwrap();
+        assert_eq!((&*result.media_type, result.size), ("image/x-tga", Some(size(32, 24))));
+        let made = image::load_from_memory(&result.renditions[0].bytes).unwrap().to_rgb8();
+        assert_eq!(made.get_pixel(5, 5).0, GREEN);
+    }
 }
 
 #[test]
 fn smart_crop_keeps_the_focus() {
     let bytes = jpeg(&quadrants(800, 400), 95);
-    let mut wanted = order(size(100, 100), RenditionEncoding::Png);
+    let mut wanted = request(size(100, 100), RenditionEncoding::Png);
     wanted.renditions[0].fit = ResizeMode::Cover(FocalPoint { x: 0.95, y: 0.5 });
-    let found = draw(&bytes, &wanted).unwrap();
-    let picture = image::load_from_memory(&found.renditions[0].bytes).unwrap();
+    let result = render(&bytes, &wanted).unwrap();
+    let picture = image::load_from_memory(&result.renditions[0].bytes).unwrap();
     assert_eq!((picture.width(), picture.height()), (100, 100));
     assert_corners(&picture, [GREEN, GREEN, YELLOW, YELLOW]);
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use image::{DynamicImage, ImageBuffer, Rgb, RgbImage};
 use tympan_assets::{
-    AssetProcessor, AssetUpdateOutcome, ProcessingLimits, RenditionProcessPool, RenditionProfile,
+    AssetProcessor, AssetUpdateOutcome, DecoderProcessPool, ProcessingLimits, RenditionProfile,
 };
 use tympan_content::{Subtree, Value};
 
@@ -78,10 +78,10 @@ fn peak_of(process: u32) -> u64 {
 #[test]
 fn each_file_is_a_picture_or_says_why_not() {
     let plain = assets();
-    let studio = Arc::new(RenditionProcessPool::new(options()));
+    let decoder_pool = Arc::new(DecoderProcessPool::new(options()));
     let assets = AssetProcessor::new(
         plain.repository().clone(),
-        Arc::clone(&studio),
+        Arc::clone(&decoder_pool),
         RenditionProfile::default(),
         ProcessingLimits::default(),
     );
@@ -115,7 +115,7 @@ fn each_file_is_a_picture_or_says_why_not() {
             }
             _ => panic!("{name}: {processed:?}"),
         }
-        for process in studio.idle_process_ids() {
+        for process in decoder_pool.idle_process_ids() {
             let of_this = peak_of(process);
             if of_this > peak {
                 println!("{name}: {of_this} MiB");

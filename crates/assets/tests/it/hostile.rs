@@ -1,26 +1,27 @@
-//! Files that are damaged, lie or attack: a picture with a warning, or a clear reason, and the studio goes on.
+//! Files that are damaged, lie or attack: a picture with a warning, or a clear reason, and the decoder_pool goes on.
 
 use image::RgbImage;
 use tympan_assets::{
-    AssetProcessingRequest, ProcessingLimits, RenditionEncoding, RenditionError,
-    RenditionProcessPool,
+    AssetProcessingRequest, DecoderProcessPool, ProcessingLimits, RenditionEncoding, RenditionError,
 };
 use tympan_content::BlobContent;
 
-use crate::test_pictures::{draw, drawn, jpeg, options, order, photo, png, refusal, size};
+use crate::test_pictures::{
+    jpeg, options, photo, png, refusal, render, render_image, request, size,
+};
 
 fn web() -> AssetProcessingRequest {
-    order(size(1280, 1280), RenditionEncoding::Jpeg(85))
+    request(size(1280, 1280), RenditionEncoding::Jpeg(85))
 }
 
 #[test]
 fn truncated_files_give_a_picture_and_a_warning() {
     let whole = jpeg(&photo(800, 600), 90);
     let half = &whole[..whole.len() / 2];
-    let made = draw(half, &web()).unwrap();
+    let made = render(half, &web()).unwrap();
     assert!(made.warnings[0].contains("damaged"), "{:?}", made.warnings);
     let picture = image::load_from_memory(&made.renditions[0].bytes).unwrap().to_rgb8();
-    let sound = drawn(&whole, size(1280, 1280), RenditionEncoding::Jpeg(85)).to_rgb8();
+    let sound = render_image(&whole, size(1280, 1280), RenditionEncoding::Jpeg(85)).to_rgb8();
     assert_eq!(picture.dimensions(), (800, 600));
     // The upper part is there; what is missing is one gray.
     assert!(
@@ -35,7 +36,7 @@ fn truncated_files_give_a_picture_and_a_warning() {
     // Of a header that is cut off nothing can be drawn.
     assert!(refusal(&whole[..30], &web()).contains("header is truncated"));
     let png = png(photo(300, 300));
-    let made = draw(&png[..png.len() / 2], &web()).unwrap();
+    let made = render(&png[..png.len() / 2], &web()).unwrap();
     assert!(made.warnings[0].contains("damaged"), "{:?}", made.warnings);
 }
 
@@ -76,16 +77,16 @@ fn memory_is_promised_by_the_header_too() {
     // The same pixels as a JPEG are decoded at a fraction of their size.
     let small = AssetProcessingRequest {
         limits: ProcessingLimits { memory: 1 << 20, ..limits },
-        ..order(size(48, 48), RenditionEncoding::Png)
+        ..request(size(48, 48), RenditionEncoding::Png)
     };
-    assert!(draw(&jpeg(&photo(1000, 1000), 90), &small).is_ok());
+    assert!(render(&jpeg(&photo(1000, 1000), 90), &small).is_ok());
 }
 
 #[test]
 fn names_prove_nothing() {
     let png = png(photo(50, 40));
-    let made =
-        draw(&png, &AssetProcessingRequest { declared: "image/jpeg".to_owned(), ..web() }).unwrap();
+    let made = render(&png, &AssetProcessingRequest { declared: "image/jpeg".to_owned(), ..web() })
+        .unwrap();
     assert_eq!((&*made.media_type, made.renditions.len()), ("image/png", 1));
     let reason = refusal(
         b"#!/bin/sh\necho",
@@ -99,9 +100,11 @@ fn names_prove_nothing() {
         refusal(b"", &AssetProcessingRequest { declared: "image/png".to_owned(), ..web() });
     assert!(reason.contains("is not an image"), "{reason}");
     // Not called a picture, and none: there is nothing to draw, and nothing wrong.
-    let made =
-        draw(b"some text", &AssetProcessingRequest { declared: "text/plain".to_owned(), ..web() })
-            .unwrap();
+    let made = render(
+        b"some text",
+        &AssetProcessingRequest { declared: "text/plain".to_owned(), ..web() },
+    )
+    .unwrap();
     assert_eq!((made.renditions.len(), &*made.media_type), (0, ""));
 }
 
@@ -142,18 +145,18 @@ fn drawings_that_multiply_end() {
             .any(|expected| reason.contains(expected)),
         "{reason}"
     );
-    // The studio draws the next one.
-    assert!(draw(&png(photo(10, 10)), &web()).is_ok());
+    // The decoder_pool draws the next one.
+    assert!(render(&png(photo(10, 10)), &web()).is_ok());
 }
 
 #[test]
 fn a_process_that_is_killed_is_replaced() {
-    let studio = RenditionProcessPool::new(options());
+    let decoder_pool = DecoderProcessPool::new(options());
     let bytes = bytes::Bytes::from(png(photo(30, 30)));
     let open = || Ok(BlobContent::Bytes(bytes.clone()));
     for _ in 0..3 {
-        studio.process_file(&open, &web()).unwrap();
-        for process in studio.idle_process_ids() {
+        decoder_pool.render_file(&open, &web()).unwrap();
+        for process in decoder_pool.idle_process_ids() {
             rustix::process::kill_process(
                 rustix::process::Pid::from_raw(process as i32).unwrap(),
                 rustix::process::Signal::KILL,
@@ -174,9 +177,9 @@ fn a_process_that_somebody_ends_is_no_fault_of_the_file() {
         let script = format!("IFS= read -r line; kill -s {signal} $$; sleep 60");
         let shell = ["--default-signal", "/bin/sh", "-c", &script];
         options.process_command.arguments = shell.map(Into::into).into();
-        let drawn = RenditionProcessPool::new(options)
-            .process_file(&|| Ok(BlobContent::Bytes(bytes.clone())), &web());
-        assert!(matches!(drawn, Err(RenditionError::Killed)), "{signal}: {drawn:?}");
+        let result = DecoderProcessPool::new(options)
+            .render_file(&|| Ok(BlobContent::Bytes(bytes.clone())), &web());
+        assert!(matches!(result, Err(RenditionError::Killed)), "{signal}: {result:?}");
     }
 }
 
@@ -186,19 +189,19 @@ fn a_program_that_cannot_be_started_is_no_fault_of_the_file() {
     options.process_command.program = "/nonexistent/program".into();
     let open = || Ok(BlobContent::Bytes(bytes::Bytes::from_static(b"x")));
     assert!(matches!(
-        RenditionProcessPool::new(options).process_file(&open, &web()),
+        DecoderProcessPool::new(options).render_file(&open, &web()),
         Err(RenditionError::System { .. })
     ));
 }
 
 #[test]
 fn processes_are_used_again() {
-    let studio = RenditionProcessPool::new(options());
+    let decoder_pool = DecoderProcessPool::new(options());
     let bytes = bytes::Bytes::from(png(photo(30, 30)));
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..5 {
-        studio.process_file(&|| Ok(BlobContent::Bytes(bytes.clone())), &web()).unwrap();
-        seen.extend(studio.idle_process_ids());
+        decoder_pool.render_file(&|| Ok(BlobContent::Bytes(bytes.clone())), &web()).unwrap();
+        seen.extend(decoder_pool.idle_process_ids());
     }
     assert_eq!(seen.len(), 1);
 }
@@ -212,10 +215,10 @@ fn a_process_that_stands_still_is_no_fault_of_the_file() {
     let mut options = options();
     options.process_command.program = "/bin/sh".into();
     options.process_command.arguments = ["-c".into(), "kill -s STOP $$".into()].into();
-    let drawn = RenditionProcessPool::new(options)
-        .process_file(&open, &AssetProcessingRequest { limits, ..web() });
+    let result = DecoderProcessPool::new(options)
+        .render_file(&open, &AssetProcessingRequest { limits, ..web() });
     assert!(
-        matches!(drawn, Err(RenditionError::CpuStarved { limit: 2, cpu_seconds: 0 })),
-        "{drawn:?}"
+        matches!(result, Err(RenditionError::CpuStarved { limit: 2, cpu_seconds: 0 })),
+        "{result:?}"
     );
 }

@@ -8,7 +8,7 @@ use tympan_assets::{
 };
 use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 
-use crate::test_pictures::{ExifValue, exif, jpeg, photo, png, studio, with_segment};
+use crate::test_pictures::{ExifValue, decoder_pool, exif, jpeg, photo, png, with_segment};
 
 fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
@@ -26,7 +26,7 @@ pub(crate) fn assets() -> AssetProcessor {
     session.commit("folders", at(0)).unwrap();
     AssetProcessor::new(
         repository,
-        studio(),
+        decoder_pool(),
         RenditionProfile::default(),
         ProcessingLimits::default(),
     )

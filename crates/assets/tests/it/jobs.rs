@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tympan_assets::{
     ASSET_UPDATE_TOPIC, AssetCounters, AssetFollower, AssetHandler, AssetProcessor,
-    ProcessingLimits, ProgramCommand, RenditionPoolOptions, RenditionProcessPool, RenditionProfile,
+    DecoderPoolOptions, DecoderProcessPool, ProcessingLimits, ProgramCommand, RenditionProfile,
 };
 use tympan_content::{NodePath, Value};
 use tympan_jobs::{
@@ -19,7 +19,7 @@ use tympan_jobs::{
 
 use crate::ingest::{assets, path, read, upload};
 use crate::place::{Place, both};
-use crate::test_pictures::{jpeg, options, photo, png, studio};
+use crate::test_pictures::{decoder_pool, jpeg, options, photo, png};
 
 /// The queue that assets have unless somebody makes another.
 const QUEUE: &str = "Granite Workflow Queue";
@@ -304,14 +304,14 @@ async fn a_paused_queue_holds_assets() {
 
 fn assets_with(
     assets: &AssetProcessor,
-    change: impl FnOnce(&mut RenditionPoolOptions),
+    change: impl FnOnce(&mut DecoderPoolOptions),
 ) -> AssetProcessor {
     let mut options = options();
     change(&mut options);
-    let studio = Arc::new(RenditionProcessPool::new(options));
+    let decoder_pool = Arc::new(DecoderProcessPool::new(options));
     AssetProcessor::new(
         assets.repository().clone(),
-        studio,
+        decoder_pool,
         RenditionProfile::default(),
         ProcessingLimits::default(),
     )
@@ -391,7 +391,7 @@ fn widths_for_pages_are_made_where_they_are_wanted() {
         RenditionProfile { responsive_widths: vec![320, 640], ..RenditionProfile::default() };
     let assets = AssetProcessor::new(
         plain.repository().clone(),
-        studio(),
+        decoder_pool(),
         profile,
         ProcessingLimits::default(),
     );

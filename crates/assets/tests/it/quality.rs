@@ -6,7 +6,7 @@ use std::process::Command;
 use image::{GrayImage, RgbImage};
 use tympan_assets::RenditionEncoding;
 
-use crate::test_pictures::{drawn, jpeg, oriented, photo, png, size};
+use crate::test_pictures::{jpeg, oriented, photo, png, render_image, size};
 
 /// The mean structural similarity of two pictures of one size, in windows of 8 by 8.
 fn similarity(left: &GrayImage, right: &GrayImage) -> f64 {
@@ -78,7 +78,7 @@ fn renditions_look_like_those_of_libvips() {
                 );
                 return;
             };
-            let ours = drawn(&bytes, size(side, side), RenditionEncoding::Png).into_rgb8();
+            let ours = render_image(&bytes, size(side, side), RenditionEncoding::Png).into_rgb8();
             assert_eq!(ours.dimensions(), theirs.dimensions(), "{name} {side}");
             let gray = |picture: &RgbImage| image::imageops::grayscale(picture);
             let found = similarity(&gray(&ours), &gray(&theirs));

@@ -1,11 +1,11 @@
-//! A studio for tests, pictures made by code, and a look at what came out.
+//! A decoder_pool for tests, pictures made by code, and a look at what came out.
 
 use std::sync::{Arc, OnceLock};
 
 use image::{DynamicImage, RgbImage};
 use tympan_assets::{
-    AssetProcessingRequest, AssetProcessingResult, ImageSize, ProcessingLimits, ProgramCommand,
-    RenditionEncoding, RenditionError, RenditionPoolOptions, RenditionProcessPool, RenditionSpec,
+    AssetProcessingRequest, AssetProcessingResult, DecoderPoolOptions, DecoderProcessPool,
+    ImageSize, ProcessingLimits, ProgramCommand, RenditionEncoding, RenditionError, RenditionSpec,
     ResizeMode,
 };
 use tympan_content::BlobContent;
@@ -14,15 +14,15 @@ use tympan_content::BlobContent;
 fn the_process_that_draws() {
     // Whoever starts it takes the environment of the tests away.
     if std::env::var_os("PATH").is_none() {
-        tympan_assets::run_rendition_process().unwrap();
+        tympan_assets::run_decoder_process().unwrap();
     }
 }
 
 /// Starts this test program again for the test above.
-pub(crate) fn options() -> RenditionPoolOptions {
+pub(crate) fn options() -> DecoderPoolOptions {
     let arguments =
         ["--exact", "test_pictures::the_process_that_draws", "--nocapture", "--test-threads=1"];
-    RenditionPoolOptions {
+    DecoderPoolOptions {
         process_command: ProgramCommand {
             program: std::env::current_exe().unwrap(),
             arguments: arguments.map(Into::into).into(),
@@ -39,10 +39,10 @@ pub(crate) fn options() -> RenditionPoolOptions {
     }
 }
 
-/// The studio of all tests.
-pub(crate) fn studio() -> Arc<RenditionProcessPool> {
-    static STUDIO: OnceLock<Arc<RenditionProcessPool>> = OnceLock::new();
-    Arc::clone(STUDIO.get_or_init(|| Arc::new(RenditionProcessPool::new(options()))))
+/// The decoder_pool of all tests.
+pub(crate) fn decoder_pool() -> Arc<DecoderProcessPool> {
+    static DECODER_POOL: OnceLock<Arc<DecoderProcessPool>> = OnceLock::new();
+    Arc::clone(DECODER_POOL.get_or_init(|| Arc::new(DecoderProcessPool::new(options()))))
 }
 
 pub(crate) fn size(width: u32, height: u32) -> ImageSize {
@@ -50,7 +50,7 @@ pub(crate) fn size(width: u32, height: u32) -> ImageSize {
 }
 
 /// One rendition in a box.
-pub(crate) fn order(within: ImageSize, encoding: RenditionEncoding) -> AssetProcessingRequest {
+pub(crate) fn request(within: ImageSize, encoding: RenditionEncoding) -> AssetProcessingRequest {
     let name = "one".to_owned();
     AssetProcessingRequest {
         renditions: vec![RenditionSpec { name, within, fit: ResizeMode::Inside, encoding }],
@@ -60,25 +60,29 @@ pub(crate) fn order(within: ImageSize, encoding: RenditionEncoding) -> AssetProc
     }
 }
 
-pub(crate) fn draw(
+pub(crate) fn render(
     bytes: &[u8],
-    order: &AssetProcessingRequest,
+    request: &AssetProcessingRequest,
 ) -> Result<AssetProcessingResult, RenditionError> {
     let bytes = bytes::Bytes::copy_from_slice(bytes);
-    studio().process_file(&|| Ok(BlobContent::Bytes(bytes.clone())), order)
+    decoder_pool().render_file(&|| Ok(BlobContent::Bytes(bytes.clone())), request)
 }
 
 /// Draws one rendition and decodes it.
 #[track_caller]
-pub(crate) fn drawn(bytes: &[u8], within: ImageSize, encoding: RenditionEncoding) -> DynamicImage {
-    let drawn = draw(bytes, &order(within, encoding)).unwrap();
-    image::load_from_memory(&drawn.renditions[0].bytes).unwrap()
+pub(crate) fn render_image(
+    bytes: &[u8],
+    within: ImageSize,
+    encoding: RenditionEncoding,
+) -> DynamicImage {
+    let result = render(bytes, &request(within, encoding)).unwrap();
+    image::load_from_memory(&result.renditions[0].bytes).unwrap()
 }
 
 /// Returns why a file is not drawn.
 #[track_caller]
-pub(crate) fn refusal(bytes: &[u8], order: &AssetProcessingRequest) -> String {
-    match draw(bytes, order) {
+pub(crate) fn refusal(bytes: &[u8], request: &AssetProcessingRequest) -> String {
+    match render(bytes, request) {
         Err(RenditionError::File(reason)) => reason,
         // On a machine with too much to do the time may be over first.
         Err(error @ RenditionError::CpuStarved { .. }) => error.to_string(),
@@ -169,8 +173,10 @@ pub(crate) fn oriented(picture: &RgbImage, orientation: u16) -> Vec<u8> {
 }
 
 #[track_caller]
-pub(crate) fn assert_near(found: [u8; 3], expected: [u8; 3], tolerance: u8) {
-    let is_near =
-        found.iter().zip(expected).all(|(found, expected)| found.abs_diff(expected) <= tolerance);
-    assert!(is_near, "{found:?} is not near {expected:?}");
+pub(crate) fn assert_near(actual: [u8; 3], expected: [u8; 3], tolerance: u8) {
+    let is_near = actual
+        .iter()
+        .zip(expected)
+        .all(|(actual, expected)| actual.abs_diff(expected) <= tolerance);
+    assert!(is_near, "{actual:?} is not near {expected:?}");
 }

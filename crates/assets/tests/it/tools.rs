@@ -5,35 +5,35 @@ use std::process::Command;
 
 use image::DynamicImage;
 use tympan_assets::{
-    AssetProcessingRequest, AssetProcessingResult, MetadataValue, RenditionEncoding,
-    RenditionError, RenditionProcessPool, RenditionSpec, ResizeMode,
+    AssetProcessingRequest, AssetProcessingResult, DecoderProcessPool, MetadataValue,
+    RenditionEncoding, RenditionError, RenditionSpec, ResizeMode,
 };
 use tympan_content::BlobContent;
 
 use crate::test_pictures::{
-    assert_near, draw, jpeg, options, order, photo, png, refusal, size, with_segment,
+    assert_near, jpeg, options, photo, png, refusal, render, request, size, with_segment,
 };
 
 fn web() -> AssetProcessingRequest {
-    order(size(300, 300), RenditionEncoding::Png)
+    request(size(300, 300), RenditionEncoding::Png)
 }
 
-fn picture_of(drawn: &AssetProcessingResult) -> DynamicImage {
-    assert_eq!(drawn.renditions.len(), 1, "{:?}", drawn.warnings);
-    image::load_from_memory(&drawn.renditions[0].bytes).unwrap()
+fn picture_of(result: &AssetProcessingResult) -> DynamicImage {
+    assert_eq!(result.renditions.len(), 1, "{:?}", result.warnings);
+    image::load_from_memory(&result.renditions[0].bytes).unwrap()
 }
 
 /// Draws on a machine that has none of the programs.
-fn draw_bare(
+fn render_without_tools(
     bytes: &[u8],
-    order: &AssetProcessingRequest,
+    request: &AssetProcessingRequest,
 ) -> Result<AssetProcessingResult, RenditionError> {
-    let studio = RenditionProcessPool::new(tympan_assets::RenditionPoolOptions {
+    let decoder_pool = DecoderProcessPool::new(tympan_assets::DecoderPoolOptions {
         tool_search_path: None,
         ..options()
     });
     let bytes = bytes::Bytes::copy_from_slice(bytes);
-    studio.process_file(&|| Ok(BlobContent::Bytes(bytes.clone())), order)
+    decoder_pool.render_file(&|| Ok(BlobContent::Bytes(bytes.clone())), request)
 }
 
 /// Tells whether a program is there, aloud if not.
@@ -91,15 +91,15 @@ fn of_a_document_the_first_page_is_drawn() {
     if !has("pdftoppm") {
         return;
     }
-    let drawn = draw(&pdf(), &web()).unwrap();
-    assert_eq!((&*drawn.media_type, drawn.size), ("application/pdf", None));
-    let picture = picture_of(&drawn).to_rgb8();
+    let result = render(&pdf(), &web()).unwrap();
+    assert_eq!((&*result.media_type, result.size), ("application/pdf", None));
+    let picture = picture_of(&result).to_rgb8();
     assert_eq!(picture.dimensions(), (300, 150));
     assert_near(picture.get_pixel(150, 75).0, [255, 0, 0], 2);
     // A damaged one is a document without a preview, or not readable at all: in no case a failed process.
     let whole = pdf();
-    match draw(&whole[..whole.len() / 2], &web()) {
-        Ok(drawn) => assert!(drawn.renditions.len() == 1 || !drawn.warnings.is_empty()),
+    match render(&whole[..whole.len() / 2], &web()) {
+        Ok(result) => assert!(result.renditions.len() == 1 || !result.warnings.is_empty()),
         Err(error) => assert!(matches!(error, RenditionError::File(_)), "{error:?}"),
     }
 }
@@ -120,9 +120,9 @@ fn heif_and_avif_are_read() {
             continue;
         }
         let bytes = std::fs::read(file(name)).unwrap();
-        let drawn = draw(&bytes, &web()).unwrap();
-        assert_eq!(drawn.media_type, media_type);
-        let picture = picture_of(&drawn).to_rgb8();
+        let result = render(&bytes, &web()).unwrap();
+        assert_eq!(result.media_type, media_type);
+        let picture = picture_of(&result).to_rgb8();
         assert_eq!(picture.dimensions(), (240, 160));
         for (x, y) in [(20, 20), (120, 80), (200, 140)] {
             assert_near(picture.get_pixel(x, y).0, original.get_pixel(x, y).0, 40);
@@ -176,15 +176,15 @@ fn photoshop_and_unusual_tiff_are_read() {
     if !has("vipsthumbnail") {
         return;
     }
-    let drawn = draw(&photoshop(240, 160, [200, 40, 40]), &web()).unwrap();
-    assert_eq!(drawn.media_type, "image/vnd.adobe.photoshop");
-    assert_eq!(drawn.size, Some(size(240, 160)));
-    let picture = picture_of(&drawn).to_rgb8();
+    let result = render(&photoshop(240, 160, [200, 40, 40]), &web()).unwrap();
+    assert_eq!(result.media_type, "image/vnd.adobe.photoshop");
+    assert_eq!(result.size, Some(size(240, 160)));
+    let picture = picture_of(&result).to_rgb8();
     assert_eq!(picture.dimensions(), (240, 160));
     assert_near(picture.get_pixel(100, 80).0, [200, 40, 40], 12);
-    let drawn = draw(&lab_tiff(120, [128, 0, 0]), &web()).unwrap();
-    assert_eq!((&*drawn.media_type, drawn.size), ("image/tiff", Some(size(120, 120))));
-    let picture = picture_of(&drawn).to_rgb8();
+    let result = render(&lab_tiff(120, [128, 0, 0]), &web()).unwrap();
+    assert_eq!((&*result.media_type, result.size), ("image/tiff", Some(size(120, 120))));
+    let picture = picture_of(&result).to_rgb8();
     assert_eq!(picture.dimensions(), (120, 120));
     assert_near(picture.get_pixel(60, 60).0, [119, 119, 119], 12);
     // What no program reads is refused as before.
@@ -194,12 +194,12 @@ fn photoshop_and_unusual_tiff_are_read() {
 
 #[test]
 fn headers_give_the_size_where_no_program_draws() {
-    let drawn = draw_bare(&photoshop(2400, 16, [0; 3]), &web()).unwrap();
-    assert_eq!(drawn.size, Some(size(2400, 16)));
-    assert!(drawn.metadata.contains(&("tiff:ImageWidth".to_owned(), MetadataValue::Long(2400))));
+    let result = render_without_tools(&photoshop(2400, 16, [0; 3]), &web()).unwrap();
+    assert_eq!(result.size, Some(size(2400, 16)));
+    assert!(result.metadata.contains(&("tiff:ImageWidth".to_owned(), MetadataValue::Long(2400))));
     let huge = photoshop(1, 1, [0; 3]);
     let huge = [&huge[..14], &[0, 1, 0, 0, 0, 1, 0, 0], &huge[22..]].concat();
-    let refused = draw_bare(&huge, &web()).unwrap_err().to_string();
+    let refused = render_without_tools(&huge, &web()).unwrap_err().to_string();
     assert!(refused.contains("65536 x 65536"), "{refused}");
 }
 
@@ -227,13 +227,13 @@ fn of_a_film_a_moment_is_drawn() {
         ("a.avi", 20, "video/x-msvideo"),
     ] {
         let bytes = std::fs::read(film(dir.path(), name, tenths)).unwrap();
-        let drawn = draw(&bytes, &web()).unwrap();
-        assert_eq!(drawn.media_type, media_type, "{name}");
-        let picture = picture_of(&drawn).to_rgb8();
+        let result = render(&bytes, &web()).unwrap();
+        assert_eq!(result.media_type, media_type, "{name}");
+        let picture = picture_of(&result).to_rgb8();
         assert_eq!(picture.dimensions(), (300, 169), "{name}");
         assert_near(picture.get_pixel(150, 80).0, [0x20, 0x60, 0xc0], 12);
         // One that ends early is still a film, with or without a picture.
-        let made = draw(&bytes[..bytes.len() / 3], &web()).unwrap();
+        let made = render(&bytes[..bytes.len() / 3], &web()).unwrap();
         assert!(made.renditions.len() == 1 || made.warnings[0].contains("no preview"), "{name}");
     }
 }
@@ -252,15 +252,15 @@ fn of_a_webm_its_header_tells_kind_and_size() {
     let segment = element(b"\x18\x53\x80\x67", &element(b"\x16\x54\xae\x6b", &track));
     let film = [head, segment].concat();
     let wanted = AssetProcessingRequest { metadata: true, ..web() };
-    let drawn = draw_bare(&film, &wanted).unwrap();
-    assert_eq!(drawn.media_type, "video/webm");
-    assert_eq!(drawn.size, Some(size(640, 360)));
-    let width = drawn.metadata.iter().find(|(name, _)| name == "tiff:ImageWidth");
-    assert!(width.is_some(), "{:?}", drawn.metadata);
-    assert!(drawn.renditions.is_empty());
-    assert!(drawn.warnings[0].contains("`ffmpeg` is not installed"), "{drawn:?}");
+    let result = render_without_tools(&film, &wanted).unwrap();
+    assert_eq!(result.media_type, "video/webm");
+    assert_eq!(result.size, Some(size(640, 360)));
+    let width = result.metadata.iter().find(|(name, _)| name == "tiff:ImageWidth");
+    assert!(width.is_some(), "{:?}", result.metadata);
+    assert!(result.renditions.is_empty());
+    assert!(result.warnings[0].contains("`ffmpeg` is not installed"), "{result:?}");
     // Without its tracks it is one, too; and what another program makes of it does not matter.
-    let cut = draw_bare(&film[..40], &wanted).unwrap();
+    let cut = render_without_tools(&film[..40], &wanted).unwrap();
     assert_eq!((&*cut.media_type, cut.size), ("video/webm", None));
 }
 
@@ -281,16 +281,16 @@ fn avif_is_written() {
     };
     // Where the program is missing, the others are made, and a warning says why.
     let bytes = jpeg(&photo(320, 200), 90);
-    let drawn = draw_bare(&bytes, &wanted).unwrap();
-    let names: Vec<&str> = drawn.renditions.iter().map(|rendition| &*rendition.name).collect();
+    let result = render_without_tools(&bytes, &wanted).unwrap();
+    let names: Vec<&str> = result.renditions.iter().map(|rendition| &*rendition.name).collect();
     assert_eq!(names, ["a.webp"]);
-    assert!(drawn.warnings[0].contains("`avifenc` is not installed"), "{drawn:?}");
+    assert!(result.warnings[0].contains("`avifenc` is not installed"), "{result:?}");
     if !has("avifenc") {
         return;
     }
-    let drawn = draw(&bytes, &wanted).unwrap();
-    assert_eq!((drawn.renditions.len(), drawn.warnings.len()), (2, 0));
-    let avif = &drawn.renditions[0];
+    let result = render(&bytes, &wanted).unwrap();
+    assert_eq!((result.renditions.len(), result.warnings.len()), (2, 0));
+    let avif = &result.renditions[0];
     assert_eq!((&*avif.media_type, &avif.bytes[4..12]), ("image/avif", &b"ftypavif"[..]));
     assert!(avif.bytes.len() < bytes.len());
 }
@@ -305,15 +305,15 @@ fn a_missing_program_is_said_and_fails_nothing() {
         (brand(b"heic"), "image/heif", "vipsthumbnail"),
         (brand(b"avif"), "image/avif", "vipsthumbnail"),
     ] {
-        let drawn = draw_bare(&bytes, &web()).unwrap();
-        assert_eq!((&*drawn.media_type, drawn.renditions.len()), (media_type, 0));
+        let result = render_without_tools(&bytes, &web()).unwrap();
+        assert_eq!((&*result.media_type, result.renditions.len()), (media_type, 0));
         let expected = format!("`{program}` is not installed");
-        assert!(drawn.warnings[0].contains(&expected), "{:?}", drawn.warnings);
+        assert!(result.warnings[0].contains(&expected), "{:?}", result.warnings);
         // Who wants no pictures misses nothing.
         let plain = AssetProcessingRequest { renditions: Vec::new(), ..web() };
-        assert!(draw_bare(&bytes, &plain).unwrap().warnings.is_empty());
+        assert!(render_without_tools(&bytes, &plain).unwrap().warnings.is_empty());
     }
     // What is drawn here needs no program.
     let sound = with_segment(&jpeg(&photo(40, 30), 90), 0xfe, b"a comment");
-    assert!(draw_bare(&sound, &web()).unwrap().warnings.is_empty());
+    assert!(render_without_tools(&sound, &web()).unwrap().warnings.is_empty());
 }

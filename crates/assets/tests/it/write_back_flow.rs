@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tympan_assets::{
-    ASSET_UPDATE_USER, AssetProcessor, WriteBackProcess, needs_processing, set_write_back_enabled,
+    ASSET_UPDATE_USER, AssetProcessor, WriteBackWorkflowStep, needs_processing,
+    set_write_back_enabled,
 };
 use tympan_content::{Property, Repository, Session};
 use tympan_jobs::workflow::{
@@ -47,7 +48,7 @@ impl Flow {
             ..JobWorkerOptions::new("author", "one".to_owned())
         };
         let worker = JobWorker::new(queues.clone(), options);
-        let process = Arc::new(WriteBackProcess::new(repository.clone()));
+        let process = Arc::new(WriteBackWorkflowStep::new(repository.clone()));
         for handler in WorkflowHandler::for_processes(&workflows, runtime.handle(), vec![process]) {
             worker.register_handler(handler);
         }

@@ -9,10 +9,10 @@ use tympan_web::tls::TlsTrust;
 
 use super::append_only::AppendOnlyBackend;
 use super::local::LocalBackend;
-use super::rate_limited::{RateLimitedBackend, TransferLimits};
 use super::rest::{RestAddress, RestBackend, RestLogin};
 use super::s3::{S3Address, S3Backend};
 use super::sftp::{SftpAddress, SftpBackend, SftpOptions};
+use super::transfer_limit::{RateLimitedBackend, TransferLimits};
 use super::vault_backend::VaultBackend;
 use crate::error::{Error, Result};
 use crate::vault_password::read_password_file;

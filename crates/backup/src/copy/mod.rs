@@ -84,7 +84,7 @@ pub fn copy_repository(
         RootLeaseRequest { base, reference, operation: "copy", user },
         progress,
         |lease| match target {
-            CopyTarget::Folder(dir) => copy_to_folder(source, dir, (lease.root, depth), progress),
+            CopyTarget::Folder(dir) => copy_to_folder(source, dir, lease.root, depth, progress),
             CopyTarget::Zip(file) => copy_to_zip(source, file, lease.root, progress),
         },
     )
@@ -93,7 +93,8 @@ pub fn copy_repository(
 fn copy_to_folder(
     source: BackupRepositorySource<'_>,
     dir: &Path,
-    (root, depth): (ChunkId, CopyDepth),
+    root: ChunkId,
+    depth: CopyDepth,
     progress: &BackupProgress,
 ) -> Result<CopyReport> {
     let (mut folder, before) = CopyFolder::open(dir, depth)?;
@@ -112,17 +113,15 @@ fn copy_to_folder(
     folder.mark_unfinished()?;
     let mut copier = RepositoryCopier::new(source, &mut folder, progress);
     copier.copy_part_tree(&root)?;
-    let RepositoryCopier {
-        needed_names, written_files: files, written_bytes: bytes, faults, ..
-    } = copier;
+    let RepositoryCopier { needed_names, written_files, written_bytes, faults, .. } = copier;
     let faults = faults.into_sorted();
     if !faults.is_empty() {
         // The unfinished marker stays: the next run checks everything.
         return Ok(CopyReport {
             root,
             is_incremental,
-            written_files: files,
-            written_bytes: bytes,
+            written_files,
+            written_bytes,
             removed_files: 0,
             faults,
         });
@@ -132,7 +131,7 @@ fn copy_to_folder(
     let counts = if is_full {
         CopyMetadata { files: needed_names.len() as u64, added: 0 }
     } else {
-        CopyMetadata { added: previous_copy.added + files, ..previous_copy }
+        CopyMetadata { added: previous_copy.added + written_files, ..previous_copy }
     };
     folder.finish(&copy_metadata(source.reference, &root, Some(counts)))?;
     // Only a full check knows which files are not needed. A part may be removed after what is below it: if the run is
@@ -142,8 +141,8 @@ fn copy_to_folder(
     Ok(CopyReport {
         root,
         is_incremental,
-        written_files: files,
-        written_bytes: bytes,
+        written_files,
+        written_bytes,
         removed_files: removed,
         faults,
     })
@@ -158,7 +157,7 @@ fn copy_to_zip(
     let mut archive = ZipCopyWriter::create(file)?;
     let mut copier = RepositoryCopier::new(source, &mut archive, progress);
     copier.copy_part_tree(&root)?;
-    let RepositoryCopier { written_files: files, written_bytes: bytes, faults, .. } = copier;
+    let RepositoryCopier { written_files, written_bytes, faults, .. } = copier;
     let faults = faults.into_sorted();
     if faults.is_empty() {
         archive.finish_archive(&copy_metadata(source.reference, &root, None), README_TEXT)?;
@@ -166,8 +165,8 @@ fn copy_to_zip(
     Ok(CopyReport {
         root,
         is_incremental: false,
-        written_files: files,
-        written_bytes: bytes,
+        written_files,
+        written_bytes,
         removed_files: 0,
         faults,
     })

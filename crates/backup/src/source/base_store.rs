@@ -18,8 +18,7 @@ use tympan_store::{BaseStore, BlobId, ChunkId};
 use crate::error::{Error, Result};
 use crate::inspection::find_path;
 use crate::object_id::VaultObjectId;
-use crate::vault::Vault;
-use crate::vault::index::VaultIndex;
+use crate::vault::IndexedVault;
 use crate::vault::snapshot::VaultSnapshot;
 
 /// The file in a snapshot that names its base.
@@ -74,7 +73,7 @@ impl BaseStoreReference {
 /// # Errors
 /// [`Error::InvalidRequest`] if the recorded base cannot be parsed; a failed read.
 pub fn find_snapshot_base(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     snapshot: &VaultSnapshot,
 ) -> Result<Option<BaseStoreReference>> {
     let node = match find_path(vault, index, snapshot, BASE_STORE_FILE_NAME) {
@@ -82,7 +81,7 @@ pub fn find_snapshot_base(
         result => result?,
     };
     let mut json = Vec::new();
-    crate::restore::stream_file((vault, index), &node, &mut json)?;
+    crate::restore::stream_file(IndexedVault::new(vault, index), &node, &mut json)?;
     BaseStoreReference::parse(&json).map(Some)
 }
 

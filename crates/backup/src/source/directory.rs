@@ -331,7 +331,7 @@ impl DirectorySaver<'_> {
         device: u64,
     ) -> Result<VaultObjectId> {
         self.session.progress.check_running()?;
-        let DirectoryListing { entries, is_complete: is_whole } = self.list_entries(path);
+        let DirectoryListing { entries, is_complete } = self.list_entries(path);
         let facts = digest_entries(&entries);
         let is_settled = entries.iter().all(|(_, facts)| {
             !facts.is_file() || node_time(facts.ctime(), facts.ctime_nsec()) < self.stable_until
@@ -339,7 +339,7 @@ impl DirectorySaver<'_> {
         let digest = if is_settled { facts } else { UNSTABLE_DIGEST };
         let unchanged_tree = self.previous_table.find_unchanged_tree(path, &facts);
         let unchanged_tree =
-            unchanged_tree.filter(|id| is_whole && self.writer.contains(PackBlobKind::Tree, id));
+            unchanged_tree.filter(|id| is_complete && self.writer.contains(PackBlobKind::Tree, id));
         // A folder in the table need not be read, unless something deeper differs.
         let mut old_tree = if unchanged_tree.is_some() {
             None
@@ -355,7 +355,7 @@ impl DirectorySaver<'_> {
         let below = folders.par_iter().map(|entry| {
             let (name, facts) = *entry;
             let old = old_below(name);
-            let new = self.save_folder(&path.join(name), facts, (old, device))?;
+            let new = self.save_folder(&path.join(name), facts, old, device)?;
             Ok((name.as_os_str(), new, old == Some(new)))
         });
         let below = below.collect::<Result<Vec<_>>>()?;
@@ -391,7 +391,7 @@ impl DirectorySaver<'_> {
             Some(id) => id,
             None => self.writer.add_blob(PackBlobKind::Tree, &tree.to_bytes())?.0,
         };
-        if is_whole {
+        if is_complete {
             self.new_table.add(path, digest, id);
         }
         Ok(id)
@@ -402,7 +402,8 @@ impl DirectorySaver<'_> {
         &self,
         path: &Path,
         facts: &Metadata,
-        (old, device): (Option<VaultObjectId>, u64),
+        old: Option<VaultObjectId>,
+        device: u64,
     ) -> Result<VaultObjectId> {
         if self.options.excludes.excludes_other_file_systems && facts.dev() != device {
             return Ok(self

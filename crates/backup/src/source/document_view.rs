@@ -146,7 +146,8 @@ pub(super) struct PreviousView {
 /// not be rendered.
 pub(super) fn save_view(
     saver: &RepositorySaver<'_>,
-    (view, root): (&dyn DocumentView, &ChunkId),
+    view: &dyn DocumentView,
+    root: &ChunkId,
     before: Option<PreviousView>,
 ) -> Result<Option<(SnapshotNode, BTreeSet<String>)>> {
     let result = view.open(root).and_then(|documents| {
@@ -170,12 +171,12 @@ pub(super) fn save_view(
 fn render_view(drawing: &ViewRenderer<'_>, before: Option<PreviousView>) -> Result<SnapshotNode> {
     let ViewRenderer { saver, documents, .. } = drawing;
     let mut changes = None;
-    if let Some(PreviousView { root, tree, unrendered: undrawn }) = before
+    if let Some(PreviousView { root, tree, unrendered }) = before
         && let Some(old) = saver.session.read_previous_tree_text(Some(&tree))
     {
         changes = documents.changes_since(&root)?.map(|changes| {
             let mut touched = ChangedDocumentTree::from_changes(&changes);
-            undrawn.iter().for_each(|path| touched.mark_for_render(path));
+            unrendered.iter().for_each(|path| touched.mark_for_render(path));
             (touched, old)
         });
     }
@@ -288,7 +289,7 @@ impl ViewRenderer<'_> {
         let mut top = DocumentFolder::default();
         for RenderedFile { path: location, content } in files {
             let Some((name, above)) = location.split_last() else { continue };
-            if let Some(file) = self.save_rendered_file(name, content, (old, &location))? {
+            if let Some(file) = self.save_rendered_file(name, content, old, &location)? {
                 top.insert(above, name, file);
             }
         }
@@ -300,7 +301,8 @@ impl ViewRenderer<'_> {
         &self,
         name: &[u8],
         content: RenderedContent,
-        (old, location): (Option<&SnapshotTreeText>, &[Vec<u8>]),
+        old: Option<&SnapshotTreeText>,
+        location: &[Vec<u8>],
     ) -> Result<Option<SnapshotNode>> {
         let (pieces, size, hash) = match content {
             RenderedContent::Text(bytes) => {

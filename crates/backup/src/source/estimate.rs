@@ -1,4 +1,5 @@
-//! Estimates of a first save of folders, based on a sample.
+//! Estimates of saves: of a source from a save without writing or from the run log, and of a first save of folders from a
+//! sample.
 //!
 //! Files are sampled by the hash of their path, so that the sample has the same mix of sizes as the whole, and are
 //! split, compressed and sealed as in a save. The measured cost is scaled by the sampling rate.
@@ -8,6 +9,7 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
@@ -15,10 +17,12 @@ use rayon::prelude::*;
 use super::directory::DirectorySaver;
 use super::folder_table::{FolderTable, NewFolderTable};
 use super::user_group_names::UserGroupNames;
+use crate::backup_progress::BackupProgress;
 use crate::error::Result;
 use crate::fault::FaultCollector;
 use crate::object_id::VaultObjectId;
-use crate::save::{SaveOptions, SaveSession};
+use crate::run_log::BackupRunRecord;
+use crate::save::{SaveOptions, SaveSession, SaveSummary};
 use crate::vault::index::VaultIndex;
 use crate::vault::node::NodeTime;
 use crate::vault::pack_writer::PackWriter;
@@ -54,7 +58,7 @@ pub fn estimate_full_save(
 ) -> Result<SaveEstimate> {
     let begin = Instant::now();
     let (vault, index) = (Arc::new(session.vault.to_dry_run()), Arc::new(VaultIndex::default()));
-    let session = SaveSession::new((&vault, &index), session.lock, session.progress);
+    let session = SaveSession::new(&vault, &index, session.lock, session.progress);
     let writer = PackWriter::new(&vault, &index, session.lock);
     let saver = DirectorySaver {
         session: &session,
@@ -117,4 +121,65 @@ fn sample_share(files: u64, bytes: u64) -> f64 {
 
 fn ratio(whole: u64, part: u64) -> f64 {
     if part == 0 { 1.0 } else { whole as f64 / part as f64 }
+}
+
+/// The estimate of a save of one source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SourceSaveEstimate {
+    /// The number of files, or of parts of a repository.
+    pub items: u64,
+    /// The number of their bytes.
+    pub bytes: u64,
+    /// The duration, including the opening of the vault.
+    pub duration: Duration,
+    /// The number of bytes that the save would add to the vault.
+    pub stored_bytes: u64,
+}
+
+impl SourceSaveEstimate {
+    /// Returns the cost of a save that was performed without writing.
+    pub fn from_save(
+        saved: Option<&SaveSummary>,
+        time: Duration,
+        progress: &BackupProgress,
+    ) -> Self {
+        Self {
+            items: progress.items.load(Ordering::Relaxed),
+            bytes: progress.bytes.load(Ordering::Relaxed),
+            duration: time,
+            stored_bytes: saved.map_or(0, |saved| saved.written.stored_bytes),
+        }
+    }
+
+    /// Raises the estimated time to at least the upload time of the bytes at the given bytes per second.
+    #[must_use]
+    pub fn limit_to_rate(self, rate: Option<f64>) -> Self {
+        let sent = rate.map(|rate| Duration::from_secs_f64(self.stored_bytes as f64 / rate));
+        Self { duration: self.duration.max(sent.unwrap_or_default()), ..self }
+    }
+
+    /// Returns the cost of a save as the run log records it.
+    pub fn from_run(run: &BackupRunRecord) -> Self {
+        let time = run.end.duration_since(run.start).unsigned_abs();
+        Self { items: run.items, bytes: run.bytes, duration: time, stored_bytes: run.stored_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_takes_as_long_as_the_last_saves_say() {
+        let rate = Some(f64::from(2 << 20));
+        let estimate = |seconds| SourceSaveEstimate {
+            items: 1,
+            bytes: 1,
+            duration: Duration::from_secs(seconds),
+            stored_bytes: 20 << 20,
+        };
+        assert_eq!(estimate(3).limit_to_rate(rate).duration, Duration::from_secs(10));
+        assert_eq!(estimate(30).limit_to_rate(rate).duration, Duration::from_secs(30));
+        assert_eq!(estimate(3).limit_to_rate(None).duration, Duration::from_secs(3));
+    }
 }

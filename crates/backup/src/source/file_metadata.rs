@@ -34,7 +34,7 @@ pub(super) fn read_attributes(path: &Path) -> io::Result<Vec<ExtendedAttribute>>
         || rustix::fs::llistxattr_query(path),
         |buffer| rustix::fs::llistxattr(path, buffer),
     );
-    read_listed_attributes((listed, &names), |name, value| {
+    read_listed_attributes(listed, &names, |name, value| {
         read_with_growing_buffer(
             value,
             || rustix::fs::lgetxattr_query(path, name),
@@ -51,7 +51,7 @@ pub(crate) fn read_file_attributes(file: BorrowedFd<'_>) -> io::Result<Vec<Exten
         || rustix::fs::flistxattr_query(file),
         |buffer| rustix::fs::flistxattr(file, buffer),
     );
-    read_listed_attributes((listed, &names), |name, value| {
+    read_listed_attributes(listed, &names, |name, value| {
         read_with_growing_buffer(
             value,
             || rustix::fs::fgetxattr_query(file, name),
@@ -62,7 +62,8 @@ pub(crate) fn read_file_attributes(file: BorrowedFd<'_>) -> io::Result<Vec<Exten
 
 /// Reads the attributes with the listed names.
 fn read_listed_attributes(
-    (listed, names): (io::Result<()>, &[u8]),
+    listed: io::Result<()>,
+    names: &[u8],
     read: impl Fn(&[u8], &mut Vec<u8>) -> io::Result<()>,
 ) -> io::Result<Vec<ExtendedAttribute>> {
     match listed {

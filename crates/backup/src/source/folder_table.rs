@@ -179,7 +179,7 @@ impl<'a> FolderTableFile<'a> {
     /// Reads the table; returns an empty one if there is no usable one.
     pub(crate) fn read(&self, tree: &VaultObjectId, index: &VaultIndex) -> FolderTable {
         let Ok(sealed) = fs::read(&self.path) else { return FolderTable::default() };
-        let plain = self.vault.open_sealed_bytes(sealed);
+        let plain = self.vault.sealing().open_bytes(sealed);
         let plain = plain
             .and_then(|packed| crate::compression::decompress_unsized(&packed, MAX_TABLE_BYTES));
         let table = plain
@@ -204,12 +204,12 @@ impl<'a> FolderTableFile<'a> {
         push_length(&mut plain, files.len());
         files.iter().for_each(|file| plain.extend_from_slice(file.as_bytes()));
         push_length(&mut plain, folders.len());
-        for (path, FolderRecord { tree, digest: facts }) in &folders {
+        for (path, FolderRecord { tree, digest }) in &folders {
             let path: &OsStr = path.as_os_str();
             push_length(&mut plain, path.len());
             plain.extend_from_slice(path.as_bytes());
             plain.extend_from_slice(tree.as_bytes());
-            plain.extend_from_slice(facts);
+            plain.extend_from_slice(digest);
         }
         if let Err(error) = self.store_table(&plain) {
             debug!(file = %self.path.display(), %error, "cannot store the folder table");
@@ -219,7 +219,7 @@ impl<'a> FolderTableFile<'a> {
     fn store_table(&self, plain: &[u8]) -> io::Result<()> {
         let packed = crate::compression::compress(plain, crate::CompressionMode::Fastest);
         let packed = packed.ok_or(io::ErrorKind::OutOfMemory)?;
-        let sealed = self.vault.seal_bytes(&packed).map_err(io::Error::other)?;
+        let sealed = self.vault.sealing().seal_bytes(&packed).map_err(io::Error::other)?;
         let folder = self.path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
         // Not synced, because the file has no value if a crash damages it.

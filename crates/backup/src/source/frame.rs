@@ -162,7 +162,8 @@ impl PreviousChunks {
     /// Derives the contents of the pieces of the part with this chunk; its node is a folder, which was read, or a file.
     pub(super) fn from_part(
         chunk: &Chunk,
-        (node, tree): (&SnapshotNode, Option<&SnapshotTree>),
+        node: &SnapshotNode,
+        tree: Option<&SnapshotTree>,
         index: &VaultIndex,
     ) -> Self {
         let mut previous_chunks = Self::default();

@@ -12,7 +12,6 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -33,10 +32,10 @@ use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::inspection::find_path;
 use crate::object_id::VaultObjectId;
-use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::SnapshotNode;
 use crate::vault::snapshot::VaultSnapshot;
+use crate::vault::{IndexedVault, Vault};
 
 /// Number of bytes buffered before an import commits them.
 const IMPORT_BYTES: usize = 16 << 20;
@@ -91,12 +90,12 @@ impl std::fmt::Debug for ImportOptions<'_> {
 /// # Errors
 /// [`Error::InvalidRequest`] if the snapshot is not one of a repository, is incomplete, or the store is not empty.
 pub fn import_snapshot(
-    (vault, index): (&Arc<Vault>, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     snapshot: &VaultSnapshot,
     (target, blobs): (&dyn ChunkStore, &dyn BlobStore),
     (options, progress): (ImportOptions<'_>, &BackupProgress),
 ) -> Result<ImportReport> {
-    let reference = find_snapshot_base((vault, index), snapshot)?;
+    let reference = find_snapshot_base(IndexedVault::new(vault, index), snapshot)?;
     let facts = find_path(vault, index, snapshot, METADATA_FILE_NAME);
     let facts = facts.map_err(|error| match error {
         Error::PathMissing { snapshot, .. } => Error::InvalidRequest(format!(
@@ -105,7 +104,7 @@ pub fn import_snapshot(
         error => error,
     })?;
     let mut json = Vec::new();
-    crate::restore::stream_file((vault, index), &facts, &mut json)?;
+    crate::restore::stream_file(IndexedVault::new(vault, index), &facts, &mut json)?;
     let mut import = SnapshotImporter::new((target, blobs), progress, &json, (options, reference))?;
     let mut left = vec![find_path(vault, index, snapshot, STATE_FOLDER)?];
     if !import.metadata.branches.is_empty() {
@@ -144,9 +143,9 @@ pub fn import_snapshot(
             bytes <= IMPORT_BYTES as u64
         };
         let (batch, later) = left.split_at(left.iter().take_while(fits).count().max(1));
-        let mut ahead = read_files_ahead((vault, index), batch);
+        let mut ahead = read_files_ahead(IndexedVault::new(vault, index), batch);
         for node in batch {
-            import_file((vault, index), (node, &mut ahead), &mut import)?;
+            import_file(IndexedVault::new(vault, index), (node, &mut ahead), &mut import)?;
         }
         left = later;
     }
@@ -158,7 +157,7 @@ pub fn import_snapshot(
 /// # Errors
 /// If the vault cannot be read.
 pub fn read_home_files(
-    (vault, index): (&Arc<Vault>, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     snapshot: &VaultSnapshot,
 ) -> Result<Vec<HomeFile>> {
     let folder = match find_path(vault, index, snapshot, HOME_FOLDER) {
@@ -173,7 +172,7 @@ pub fn read_home_files(
     let mut files = Vec::new();
     for node in nodes {
         let mut bytes = Vec::new();
-        crate::restore::stream_file((vault, index), &node, &mut bytes)?;
+        crate::restore::stream_file(IndexedVault::new(vault, index), &node, &mut bytes)?;
         files.push(HomeFile { name: node.text_name(), bytes });
     }
     Ok(files)
@@ -181,7 +180,7 @@ pub fn read_home_files(
 
 /// Reads several files together, if each call costs a round trip. A file that exceeds the read-ahead limit is skipped.
 fn read_files_ahead(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     files: &[SnapshotNode],
 ) -> HashMap<VaultObjectId, Vec<u8>> {
     if !vault.is_remote() {
@@ -190,11 +189,13 @@ fn read_files_ahead(
     let small = files.iter().filter(|node| node.size <= IMPORT_BYTES as u64);
     let ids: Vec<VaultObjectId> =
         small.flat_map(|node| node.content.iter().flatten().copied()).collect();
-    deep_stack::run_on_deep_stacks(vault.backend().connections(), || vault.read_pieces(index, &ids))
+    deep_stack::run_on_deep_stacks(vault.files().backend().connections(), || {
+        vault.read_pieces(index, &ids)
+    })
 }
 
 fn import_file(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     (node, ahead): (&SnapshotNode, &mut HashMap<VaultObjectId, Vec<u8>>),
     import: &mut SnapshotImporter<'_>,
 ) -> Result<()> {

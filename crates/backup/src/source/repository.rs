@@ -60,6 +60,7 @@ use crate::id_map::IdMap;
 use crate::object_id::VaultObjectId;
 use crate::piece_splitter::{MAX_PIECE_BYTES, PieceReader};
 use crate::save::{EarlierSnapshots, ParentSelection, SaveOptions, SaveSession, SaveSummary};
+use crate::vault::IndexedVault;
 use crate::vault::index::PackBlobKind;
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode};
 use crate::vault::pack_writer::PackWriter;
@@ -138,7 +139,7 @@ fn save_leased_root(
     // name. A program that rewrites a snapshot, as `restic repair snapshots`, may omit pieces and keep names and tags;
     // and it had a reason to, so that its original, if it still exists, may lack them, too.
     let reference = source.base_owner.map(|below| below.reference);
-    let EarlierSnapshots { comparable: mut alike, originals } =
+    let EarlierSnapshots { mut comparable, originals } =
         session.list_earlier_snapshots(options, &paths)?;
     let is_as_saved = |candidate: &VaultSnapshot| {
         candidate.original.is_none() && !originals.contains(&candidate.id)
@@ -146,10 +147,10 @@ fn save_leased_root(
     let fits = |candidate: &VaultSnapshot| {
         !candidate.is_incomplete() && is_as_saved(candidate) && has_base(candidate, reference)
     };
-    let position = alike.iter().rposition(fits);
+    let position = comparable.iter().rposition(fits);
     // If a newer snapshot is `latest`, it has another state, or may be incomplete.
-    let is_latest = position.is_some_and(|position| position + 1 == alike.len());
-    let parent = position.map(|position| alike.swap_remove(position));
+    let is_latest = position.is_some_and(|position| position + 1 == comparable.len());
+    let parent = position.map(|position| comparable.swap_remove(position));
     let revisions = list_saved_revisions(&source, options, &lease.root)?;
     let beside = extras_tag(&list_other_refs(&source)?, &revisions, source.files);
     let has_root = |candidate: &VaultSnapshot| {
@@ -191,7 +192,7 @@ fn save_leased_root(
     let (branches, folders): (Vec<SavedBranchMetadata>, Vec<SnapshotNode>) =
         branches.into_iter().unzip();
     let name = source.reference.to_owned();
-    let revisions = saver.save_revisions(revisions, (parent.as_ref(), &old))?;
+    let revisions = saver.save_revisions(revisions, parent.as_ref(), &old)?;
     let (revisions, states): (Vec<SavedRevisionMetadata>, Vec<SnapshotNode>) =
         revisions.into_iter().unzip();
     let beside = extras_tag(&branches, &revisions, source.files);
@@ -227,7 +228,7 @@ fn save_leased_root(
     }
     if let Some(view) = source.view {
         let before = parent.as_ref().and_then(|parent| saver.find_previous_view(parent));
-        if let Some((node, undrawn)) = save_view(&saver, (view, &lease.root), before)? {
+        if let Some((node, undrawn)) = save_view(&saver, view, &lease.root, before)? {
             nodes.push(node);
             if !undrawn.is_empty() {
                 let list = serde_json::to_vec_pretty(&undrawn).unwrap_or_default();
@@ -452,7 +453,7 @@ impl RepositorySaver<'_> {
             let done = run_with_root_lease(request, self.session.progress, |lease| {
                 let facts =
                     SavedBranchMetadata { name: name.clone(), root: lease.root.to_string() };
-                let mut node = self.save_branch(&facts, (parent, main), lease)?;
+                let mut node = self.save_branch(&facts, parent, main, lease)?;
                 node.name = facts.folder_name().into_bytes();
                 Ok((facts, node))
             });
@@ -473,7 +474,8 @@ impl RepositorySaver<'_> {
     fn save_branch(
         &self,
         facts: &SavedBranchMetadata,
-        (parent, main): (Option<&VaultSnapshot>, (&ChunkId, &SnapshotNode)),
+        parent: Option<&VaultSnapshot>,
+        main: (&ChunkId, &SnapshotNode),
         lease: &RootLease,
     ) -> Result<SnapshotNode> {
         if lease.root == *main.0 {
@@ -507,7 +509,8 @@ impl RepositorySaver<'_> {
     fn save_revisions(
         &self,
         revisions: Vec<SavedRevisionMetadata>,
-        (parent, old): (Option<&VaultSnapshot>, &ReuseCandidates),
+        parent: Option<&VaultSnapshot>,
+        old: &ReuseCandidates,
     ) -> Result<Vec<(SavedRevisionMetadata, SnapshotNode)>> {
         let before = parent.filter(|_| !revisions.is_empty()).and_then(|parent| {
             let top = self.session.read_previous_tree(Some(&parent.tree))?;
@@ -567,7 +570,7 @@ impl RepositorySaver<'_> {
         let top = self.session.read_previous_tree(Some(&parent.tree))?;
         let find = || {
             let mut json = Vec::new();
-            let at = (&**self.session.vault, &**self.session.index);
+            let at = IndexedVault::new(self.session.vault, self.session.index);
             crate::restore::stream_file(at, top.find(METADATA_FILE_NAME.as_bytes())?, &mut json)
                 .ok()?;
             let facts: SavedRepositoryMetadata = serde_json::from_slice(&json).ok()?;
@@ -591,7 +594,7 @@ impl RepositorySaver<'_> {
             // Without the list, everything is rendered anew.
             Some(node) => {
                 let mut json = Vec::new();
-                let at = (&**self.session.vault, &**self.session.index);
+                let at = IndexedVault::new(self.session.vault, self.session.index);
                 crate::restore::stream_file(at, node, &mut json).ok()?;
                 serde_json::from_slice(&json).ok()?
             }
@@ -641,7 +644,7 @@ impl RepositorySaver<'_> {
             };
             let chunk = chunks.get(position).and_then(Option::as_ref);
             let previous_chunks = chunk.map(|chunk| {
-                PreviousChunks::from_part(chunk, (node, tree.as_ref()), self.session.index)
+                PreviousChunks::from_part(chunk, node, tree.as_ref(), self.session.index)
             });
             let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
             let nodes = nodes.filter_map(|node| {
@@ -726,7 +729,8 @@ impl RepositorySaver<'_> {
     fn split_parts<'a>(
         &self,
         parts: &'a [ChunkPart],
-        (old, most): (&ReuseCandidates, usize),
+        old: &ReuseCandidates,
+        most: usize,
     ) -> Vec<&'a [ChunkPart]> {
         let is_known = |id: &ChunkId| old.chunks.is_terminal(id) || old.find_complete(id).is_some();
         let mut new = 0;
@@ -752,8 +756,8 @@ impl RepositorySaver<'_> {
             // Nothing is reused from here on down, so no part needs to wait for its siblings.
             parts.chunks(1).collect()
         } else if old.child_candidates.is_some() {
-            self.split_parts(parts, (old.candidates, self.thread_batch_size()))
-        } else if self.split_parts(parts, (old.candidates, self.level_batch_size())).len() > 1 {
+            self.split_parts(parts, old.candidates, self.thread_batch_size())
+        } else if self.split_parts(parts, old.candidates, self.level_batch_size()).len() > 1 {
             return self.save_large_level(parts, old.candidates, shape);
         } else {
             vec![parts]
@@ -780,7 +784,7 @@ impl RepositorySaver<'_> {
         let (open, deep): (Vec<OpenChunkPart<'_>>, Vec<Vec<ChunkPart>>) =
             opened.into_iter().unzip();
         let deep: Vec<ChunkPart> = deep.into_iter().flatten().collect();
-        self.close_parts((open, old.candidates), shape, || {
+        self.close_parts(open, old.candidates, shape, || {
             let nothing = ReuseCandidates::default();
             match old.child_candidates {
                 _ if deep.is_empty() => Ok(Vec::new()),
@@ -821,7 +825,7 @@ impl RepositorySaver<'_> {
         let opened = opened.collect::<Result<Vec<_>>>()?;
         let (open, deep): (Vec<OpenChunkPart<'_>>, Vec<Vec<ChunkId>>) = opened.into_iter().unzip();
         let (deep, still) = (deep.into_iter().flatten().collect::<Vec<_>>(), still.into_inner());
-        self.close_parts((open, old), shape, || {
+        self.close_parts(open, old, shape, || {
             let below = self.load_child_candidates(here, &still)?;
             let old = ReuseScope { candidates: here, child_candidates: Some(&below) };
             let saved = deep.par_chunks(self.thread_batch_size()).map(|batch| {
@@ -837,7 +841,8 @@ impl RepositorySaver<'_> {
     /// Saves the large blobs of some parts while `below` saves the parts below, and creates their files and folders.
     fn close_parts(
         &self,
-        (open, old): (Vec<OpenChunkPart<'_>>, &ReuseCandidates),
+        open: Vec<OpenChunkPart<'_>>,
+        old: &ReuseCandidates,
         shape: PartShape,
         below: impl FnOnce() -> Result<Vec<SnapshotNode>> + Send,
     ) -> Result<Vec<SnapshotNode>> {
@@ -879,7 +884,7 @@ impl RepositorySaver<'_> {
         self.add_chunks(&unknown, &old.chunks, (&mut pieces, &mut contents))?;
         let _working = self.session.progress.begin_work()?;
         pieces.end_piece()?;
-        let PartContents { deep_parts: deep, blobs } = contents;
+        let PartContents { deep_parts, blobs } = contents;
         let (small, large): (Vec<BlobId>, Vec<BlobId>) =
             blobs.into_iter().partition(|id| id.length() < SMALL_BLOB_BYTES as u64);
         self.add_small_blobs(&small, &mut pieces)?;
@@ -891,9 +896,9 @@ impl RepositorySaver<'_> {
                 content,
                 reused_nodes,
                 large_blobs: large,
-                new_part_count: deep.len(),
+                new_part_count: deep_parts.len(),
             },
-            deep,
+            deep_parts,
         ))
     }
 

@@ -63,13 +63,13 @@ pub(crate) fn run_with_root_lease<T>(
 }
 
 fn run_with_lease_times<T>(
-    RootLeaseRequest { base, reference, operation: operation_name, user }: RootLeaseRequest<'_>,
+    RootLeaseRequest { base, reference, operation, user }: RootLeaseRequest<'_>,
     times: LeaseTimes,
     progress: &BackupProgress,
     work: impl FnOnce(&RootLease) -> Result<T>,
 ) -> Result<T> {
-    let holder = lease_holder_name(operation_name, user)?;
-    let lease = acquire_lease(base, &holder, reference, (SystemTime::now(), times.lifetime))?;
+    let holder = lease_holder_name(operation, user)?;
+    let lease = acquire_lease(base, &holder, reference, SystemTime::now(), times.lifetime)?;
     let lost = OnceLock::new();
     let done = std::thread::scope(|scope| {
         // Dropped when the work ends, including by a panic.
@@ -94,7 +94,7 @@ fn run_with_lease_times<T>(
 /// container with the same names, must not release it.
 fn lease_holder_name(operation: &str, user: &VaultUser) -> Result<String> {
     let mut random = [0; 8];
-    crate::vault_key::fill_random(&mut random)?;
+    crate::vault_encryption::fill_random(&mut random)?;
     Ok(format!("{operation} {} {} {:016x}", user.host, user.pid, u64::from_le_bytes(random)))
 }
 

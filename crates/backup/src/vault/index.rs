@@ -55,9 +55,8 @@ impl PackBlobLocation {
     /// Returns the plain length.
     fn plain_length(&self) -> u64 {
         match self.uncompressed_length {
-            0 => {
-                u64::from(self.length).saturating_sub(crate::vault_key::SEAL_OVERHEAD_BYTES as u64)
-            }
+            0 => u64::from(self.length)
+                .saturating_sub(crate::vault_encryption::SEAL_OVERHEAD_BYTES as u64),
             raw => raw.into(),
         }
     }
@@ -144,7 +143,7 @@ impl VaultIndex {
     /// # Errors
     /// A failed read.
     pub fn load(vault: &Vault) -> Result<Self> {
-        Self::load_with_table(vault, vault.list_files(VaultFileKind::Index)?)
+        Self::load_with_table(vault, vault.files().list(VaultFileKind::Index)?)
     }
 
     /// Like [`VaultIndex::load`], right after a lock was acquired: the listing made with the locks is reused, and new
@@ -155,7 +154,7 @@ impl VaultIndex {
     pub fn load_locked(vault: &Vault, lock: &VaultLock) -> Result<Self> {
         let files = lock.list_index()?;
         let ahead = || vault.prefetch_snapshots(&lock.initial_snapshots());
-        vault.run_both(|| Self::load_with_table(vault, files), ahead).0
+        vault.files().run_both(|| Self::load_with_table(vault, files), ahead).0
     }
 
     /// Loads the files that the local table does not cover, and writes a new table if there were many.
@@ -219,7 +218,7 @@ impl VaultIndex {
     /// Like [`VaultIndex::load`], with the marked packs that no index lists; for callers that remove unlisted packs,
     /// and for which a damaged file is an error.
     pub(crate) fn load_with_marks(vault: &Vault) -> Result<(Self, Vec<MarkedPack>)> {
-        let files = sorted_file_ids(vault.list_files(VaultFileKind::Index)?);
+        let files = sorted_file_ids(vault.files().list(VaultFileKind::Index)?);
         Self::load_files(vault, &files, DamagedIndexPolicy::Refuse)
     }
 
@@ -244,9 +243,10 @@ impl VaultIndex {
         let mut marked = HashMap::new();
         // In batches, so that not all JSON is in memory at once.
         for batch in files.chunks(16) {
-            let read =
-                |id: &VaultObjectId| vault.read_json::<StoredIndex>(VaultFileKind::Index, id);
-            for (file, stored) in batch.iter().zip(vault.read_many(batch, read)) {
+            let read = |id: &VaultObjectId| {
+                vault.files().read_json::<StoredIndex>(VaultFileKind::Index, id)
+            };
+            for (file, stored) in batch.iter().zip(vault.files().read_many(batch, read)) {
                 let stored = match stored {
                     Err(error) if damaged == DamagedIndexPolicy::Skip && error.is_damage() => {
                         self.record_damage(file, &error);
@@ -282,7 +282,7 @@ impl VaultIndex {
     /// # Errors
     /// As [`VaultIndex::load`].
     pub fn catch_up(current: &mut Arc<Self>, vault: &Vault) -> Result<()> {
-        Self::catch_up_to(current, vault, vault.list_files(VaultFileKind::Index)?)
+        Self::catch_up_to(current, vault, vault.files().list(VaultFileKind::Index)?)
     }
 
     /// Like [`VaultIndex::catch_up`], right after a lock was acquired, as [`VaultIndex::load_locked`].
@@ -292,7 +292,7 @@ impl VaultIndex {
     pub fn catch_up_locked(current: &mut Arc<Self>, vault: &Vault, lock: &VaultLock) -> Result<()> {
         let files = lock.list_index()?;
         let ahead = || vault.prefetch_snapshots(&lock.initial_snapshots());
-        vault.run_both(ahead, || Self::catch_up_to(current, vault, files)).1
+        vault.files().run_both(ahead, || Self::catch_up_to(current, vault, files)).1
     }
 
     fn catch_up_to(current: &mut Arc<Self>, vault: &Vault, files: VaultFileListing) -> Result<()> {

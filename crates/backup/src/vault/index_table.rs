@@ -225,7 +225,7 @@ impl IndexTableFile {
     pub(super) fn read(&self, vault: &Vault, files: &[VaultObjectId]) -> Option<VaultIndexTable> {
         remove_abandoned_tables(&self.0, SystemTime::now());
         let sealed = fs::read(self.0.join(TABLE_FILE_NAME)).ok()?;
-        let table = vault.open_sealed_bytes(sealed).and_then(VaultIndexTable::parse);
+        let table = vault.sealing().open_bytes(sealed).and_then(VaultIndexTable::parse);
         let is_there = |file: &VaultObjectId| files.binary_search(file).is_ok();
         let table = table.filter(|table| table.files.iter().all(is_there));
         if table.is_none() {
@@ -249,7 +249,8 @@ impl IndexTableFile {
 
     fn store_table(&self, vault: &Vault, mut body: Vec<u8>) -> io::Result<()> {
         // In place, as a large vault's table is large.
-        let (before, after) = vault.key.seal_in_place(&mut body).map_err(io::Error::other)?;
+        let (before, after) =
+            vault.sealing().key().seal_in_place(&mut body).map_err(io::Error::other)?;
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         // Not synced, because the file has no value if a crash damages it.
         let mut file = tempfile::Builder::new().prefix(UNFINISHED_PREFIX).tempfile_in(&self.0)?;

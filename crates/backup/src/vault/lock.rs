@@ -24,7 +24,7 @@ use super::user::VaultUser;
 use crate::backend::{StagedFile, VaultFileKind, VaultFileListing};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
-use crate::vault_key::VaultKey;
+use crate::vault_encryption::VaultKey;
 
 /// Age after which a conflicting lock counts as abandoned.
 const STALE_LOCK_AGE: Duration = Duration::from_mins(30);
@@ -176,13 +176,13 @@ impl VaultLock {
     /// Lists the index files; the first call returns the listing made with the locks.
     pub(crate) fn list_index(&self) -> Result<VaultFileListing> {
         let listed = self.listings.lock().index.take();
-        listed.map_or_else(|| self.vault.list_files(VaultFileKind::Index), Ok)
+        listed.map_or_else(|| self.vault.files().list(VaultFileKind::Index), Ok)
     }
 
     /// As [`VaultLock::list_index`], for snapshots.
     pub(crate) fn list_snapshots(&self) -> Result<VaultFileListing> {
         let listed = self.listings.lock().snapshots.take();
-        listed.map_or_else(|| self.vault.list_files(VaultFileKind::Snapshot), Ok)
+        listed.map_or_else(|| self.vault.files().list(VaultFileKind::Snapshot), Ok)
     }
 
     /// Returns the snapshots listed with the locks, if they have not been requested yet.
@@ -236,7 +236,7 @@ impl LockWitness {
     /// As [`VaultLock::check_held`].
     pub(crate) fn check_held(&self) -> Result<()> {
         let id = self.state.lock().current_id()?;
-        let is_there = self.vault.contains_file(VaultFileKind::Lock, &id)?;
+        let is_there = self.vault.files().contains(VaultFileKind::Lock, &id)?;
         // The renewal may have replaced it between the two checks.
         if is_there || self.state.lock().id != id { Ok(()) } else { Err(Error::LockLost) }
     }
@@ -252,9 +252,9 @@ impl Drop for VaultLock {
         }
         let id = self.state.lock().id;
         let vault = &self.vault;
-        let prepared = || vault.backend().expect_no_writes();
+        let prepared = || vault.files().backend().expect_no_writes();
         let (removed, ()) =
-            vault.run_both(|| vault.remove_file(VaultFileKind::Lock, &id), prepared);
+            vault.files().run_both(|| vault.files().remove(VaultFileKind::Lock, &id), prepared);
         if let Err(error) = removed {
             warn!(%error, "cannot remove a lock of the vault");
         }
@@ -270,19 +270,19 @@ fn try_acquire(
     let (locks, early) = early.map_or((None, None), |early| (early.locks, early.staged_lock));
     // This check avoids writing a lock that would have to be removed again; the check after the lock has appeared
     // decides.
-    let locks = locks.map_or_else(|| vault.list_files(VaultFileKind::Lock), Ok);
-    let free = locks.and_then(|locks| check_conflicts(vault, user, mode, (locks, None)));
+    let locks = locks.map_or_else(|| vault.files().list(VaultFileKind::Lock), Ok);
+    let free = locks.and_then(|locks| check_conflicts(vault, user, mode, locks, None));
     let early = match (early, mode, free) {
         (Some(staged), VaultLockMode::Shared, Ok(())) => Some(staged),
         (early, _, free) => {
-            early.iter().for_each(|(staged, _)| vault.discard_staged(staged));
+            early.iter().for_each(|(staged, _)| vault.files().discard(staged));
             free?;
             None
         }
     };
     let lock = || {
         let begin = LockTimestamp::now();
-        let staged = vault.stage_json(VaultFileKind::Lock, &StoredLock::new(user, mode));
+        let staged = vault.files().stage_json(VaultFileKind::Lock, &StoredLock::new(user, mode));
         staged.map(|staged| (staged, begin))
     };
     let (staged, begin) = early.map_or_else(lock, Ok)?;
@@ -291,8 +291,8 @@ fn try_acquire(
         Ok(listed) => Ok((VaultLockState::new(id, begin), listed)),
         Err(error) => {
             // The reason for the missing lock matters more: if a lock cannot be written, it cannot be removed either.
-            if let Err(left) = vault.remove_file(VaultFileKind::Lock, &id)
-                && vault.contains_file(VaultFileKind::Lock, &id).unwrap_or(true)
+            if let Err(left) = vault.files().remove(VaultFileKind::Lock, &id)
+                && vault.files().contains(VaultFileKind::Lock, &id).unwrap_or(true)
             {
                 warn!(error = %left, "cannot remove a lock of the vault");
             }
@@ -309,20 +309,20 @@ fn reveal_and_verify(
     staged: &StagedFile,
 ) -> Result<LockedListings> {
     let id = staged.id();
-    let is_free = |locks| check_conflicts(vault, user, mode, (locks, Some(&id)));
-    if mode == VaultLockMode::Shared && vault.backend().is_remote() {
+    let is_free = |locks| check_conflicts(vault, user, mode, locks, Some(&id));
+    if mode == VaultLockMode::Shared && vault.files().backend().is_remote() {
         // Also list what a process with a shared lock needs first; a failed listing is repeated when needed.
         let kinds = [VaultFileKind::Lock, VaultFileKind::Index, VaultFileKind::Snapshot];
-        let [locks, index, snapshots] = vault.reveal_then_list(staged, kinds)?;
+        let [locks, index, snapshots] = vault.files().reveal_then_list(staged, kinds)?;
         is_free(locks?)?;
         return Ok(LockedListings { index: index.ok(), snapshots: snapshots.ok() });
     }
-    vault.reveal_file(staged)?;
-    is_free(vault.list_files(VaultFileKind::Lock)?)?;
+    vault.files().reveal(staged)?;
+    is_free(vault.files().list(VaultFileKind::Lock)?)?;
     // An exclusive lock must not miss one that is being written.
     if mode == VaultLockMode::Exclusive {
         std::thread::sleep(CONFLICT_CHECK_DELAY);
-        is_free(vault.list_files(VaultFileKind::Lock)?)?;
+        is_free(vault.files().list(VaultFileKind::Lock)?)?;
     }
     Ok(LockedListings::default())
 }
@@ -337,7 +337,8 @@ fn check_conflicts(
     vault: &Vault,
     user: &VaultUser,
     mode: VaultLockMode,
-    (locks, own): (VaultFileListing, Option<&VaultObjectId>),
+    locks: VaultFileListing,
+    own: Option<&VaultObjectId>,
 ) -> Result<()> {
     for (id, _) in locks {
         if Some(&id) == own {
@@ -350,7 +351,7 @@ fn check_conflicts(
             Timestamp::now(),
             if excludes { STALE_LOCK_AGE } else { FORGOTTEN_LOCK_AGE },
         ) {
-            vault.remove_file(VaultFileKind::Lock, &id)?;
+            vault.files().remove(VaultFileKind::Lock, &id)?;
             continue;
         }
         if excludes {
@@ -368,7 +369,7 @@ fn check_conflicts(
 
 /// Reads a lock; `None` if its process has removed it concurrently.
 fn read_lock(vault: &Vault, id: &VaultObjectId) -> Result<Option<StoredLock>> {
-    match vault.read_json(VaultFileKind::Lock, id) {
+    match vault.files().read_json(VaultFileKind::Lock, id) {
         Ok(lock) => Ok(Some(lock)),
         Err(Error::Backend { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             Ok(None)
@@ -398,13 +399,13 @@ fn renew_lock(
     mode: VaultLockMode,
 ) -> Result<()> {
     let old = state.lock().current_id()?;
-    if !vault.contains_file(VaultFileKind::Lock, &old)? {
+    if !vault.files().contains(VaultFileKind::Lock, &old)? {
         return Err(Error::LockLost);
     }
     let begin = LockTimestamp::now();
-    let id = vault.write_json(VaultFileKind::Lock, &StoredLock::new(user, mode))?;
+    let id = vault.files().write_json(VaultFileKind::Lock, &StoredLock::new(user, mode))?;
     *state.lock() = VaultLockState::new(id, begin);
-    vault.remove_file(VaultFileKind::Lock, &old)
+    vault.files().remove(VaultFileKind::Lock, &old)
 }
 
 /// The set of locks to remove.
@@ -423,7 +424,7 @@ impl Vault {
     /// A failed read or removal.
     pub fn unlock(&self, user: &VaultUser, which: UnlockScope) -> Result<usize> {
         let mut removed = 0;
-        for (id, _) in self.list_files(VaultFileKind::Lock)? {
+        for (id, _) in self.files().list(VaultFileKind::Lock)? {
             let is_stale = || match read_lock(self, &id) {
                 Ok(lock) => Ok(lock.is_some_and(|lock| lock.is_stale(user, Timestamp::now()))),
                 Err(error @ Error::Damaged { .. }) => {
@@ -433,7 +434,7 @@ impl Vault {
                 Err(error) => Err(error),
             };
             if which == UnlockScope::All || is_stale()? {
-                self.remove_file(VaultFileKind::Lock, &id)?;
+                self.files().remove(VaultFileKind::Lock, &id)?;
                 removed += 1;
             }
         }
@@ -454,7 +455,7 @@ mod tests {
     }
 
     fn names(vault: &Vault) -> Vec<VaultObjectId> {
-        vault.list_files(VaultFileKind::Lock).unwrap().into_iter().map(|(id, _)| id).collect()
+        vault.files().list(VaultFileKind::Lock).unwrap().into_iter().map(|(id, _)| id).collect()
     }
 
     /// A process that was suspended for so long that others may have removed or ignored its lock.

@@ -10,11 +10,11 @@ use tracing::debug;
 
 use super::lock::{self, LockTimestamp};
 use super::user::VaultUser;
-use super::{VaultConfig, key};
+use super::{VaultConfig, key_file};
 use crate::backend::{StagedFile, VaultBackend, VaultFileKind, VaultFileListing};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
-use crate::vault_key::VaultKey;
+use crate::vault_encryption::VaultKey;
 
 /// The number of files that a short run writes at its end: a pack of pieces and one of folders, the index, and the file
 /// that refers to it.
@@ -63,7 +63,8 @@ pub(super) fn open_vault(
         open_remote_vault(backend, password, opening)?
     } else {
         let sealed = read_config(backend)?;
-        let (id, key, _) = key::find_key(backend, &key::list_key_ids(backend)?, password)?;
+        let (id, key, _) =
+            key_file::find_key(backend, &key_file::list_key_ids(backend)?, password)?;
         (sealed, id, key, None)
     };
     let damaged =
@@ -104,7 +105,7 @@ fn open_remote_vault(
             let staged = opening.saving_user.and_then(|user| stage_lock(backend, &key, user));
             Some((id, key, staged))
         });
-        let keys = scope.spawn(|| key::list_key_ids(backend));
+        let keys = scope.spawn(|| key_file::list_key_ids(backend));
         let look = || opening.saving_user.and_then(|_| backend.list(VaultFileKind::Lock).ok());
         let locks = scope.spawn(look);
         let config = read_config(backend);
@@ -134,7 +135,7 @@ fn open_remote_vault(
     }
     let locks = early.locks.clone();
     early.discard(backend);
-    let (id, key, bytes) = key::find_key(backend, &keys, password)?;
+    let (id, key, bytes) = key_file::find_key(backend, &keys, password)?;
     prepare();
     if let Some(Err(error)) = cached_file.map(|cached_file| cached_file.store(&bytes)) {
         debug!(%error, "cannot cache the key");
@@ -166,7 +167,7 @@ impl CachedKeyFile {
     fn open(&self, password: &[u8]) -> Option<(VaultObjectId, VaultKey)> {
         let bytes = fs::read(&self.0).ok()?;
         let id = VaultObjectId::of(&bytes);
-        key::open_key_file(&id, &bytes, password).ok().map(|key| (id, key))
+        key_file::open_key_file(&id, &bytes, password).ok().map(|key| (id, key))
     }
 
     fn store(&self, bytes: &[u8]) -> io::Result<()> {

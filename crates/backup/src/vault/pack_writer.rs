@@ -139,7 +139,8 @@ pub(crate) struct PackWriter {
     vault: Arc<Vault>,
     index: Arc<VaultIndex>,
     added_blobs: Mutex<HashSet<(PackBlobKind, VaultObjectId)>>,
-    packs: [Mutex<UnfinishedPack>; 2],
+    /// The packs that are being filled: of pieces, and of folders.
+    open_packs: [Mutex<UnfinishedPack>; 2],
     target_pack_bytes: usize,
     queue: Option<SyncSender<UnfinishedPack>>,
     threads: Vec<JoinHandle<()>>,
@@ -155,21 +156,22 @@ impl PackWriter {
     pub(crate) fn new(vault: &Arc<Vault>, index: &Arc<VaultIndex>, lock: &VaultLock) -> Self {
         let queue_bytes = usize::try_from(vault.tuning.queue_bytes).unwrap_or(usize::MAX);
         let pack_bytes = queue_bytes.clamp(MIN_PACK_BYTES, TARGET_PACK_BYTES);
-        vault.backend.expect_writes(FINAL_FILE_COUNT);
-        let connections = vault.tuning.connections.unwrap_or_else(|| vault.backend.connections());
-        let (queue, packs) = sync_channel(queue_capacity(queue_bytes / pack_bytes, connections));
-        let packs = Arc::new(Mutex::new(packs));
+        vault.files().backend().expect_writes(FINAL_FILE_COUNT);
+        let connections =
+            vault.tuning.connections.unwrap_or_else(|| vault.files().backend().connections());
+        let (queue, receiver) = sync_channel(queue_capacity(queue_bytes / pack_bytes, connections));
+        let receiver = Arc::new(Mutex::new(receiver));
         let shared = Arc::new(PackWriterState::default());
         let threads = (0..connections.max(1)).map(|_| {
-            let (vault, packs, shared) = (vault.clone(), packs.clone(), shared.clone());
+            let (vault, receiver, shared) = (vault.clone(), receiver.clone(), shared.clone());
             let witness = lock.witness();
-            std::thread::spawn(move || write_packs((&vault, &witness), &packs, &shared))
+            std::thread::spawn(move || write_packs((&vault, &witness), &receiver, &shared))
         });
         Self {
             vault: vault.clone(),
             index: index.clone(),
             added_blobs: Mutex::default(),
-            packs: Default::default(),
+            open_packs: Default::default(),
             target_pack_bytes: pack_bytes,
             queue: Some(queue),
             threads: threads.collect(),
@@ -207,13 +209,13 @@ impl PackWriter {
         }
         let mut sealed = SEALED.take();
         sealed.clear();
-        let raw = self.vault.seal_blob(kind, plain, &mut sealed)?;
+        let raw = self.vault.sealing().seal_blob(kind, plain, &mut sealed)?;
         match kind {
             PackBlobKind::Data => self.pieces.fetch_add(1, Ordering::Relaxed),
             PackBlobKind::Tree => self.folders.fetch_add(1, Ordering::Relaxed),
         };
         self.plain_bytes.fetch_add(plain.len() as u64, Ordering::Relaxed);
-        self.append_sealed((kind, id), &sealed, raw)?;
+        self.append_sealed(kind, id, &sealed, raw)?;
         // Threads outlive a run: the buffer of a long piece is freed.
         if sealed.capacity() <= MAX_SEAL_BUFFER_BYTES {
             SEALED.set(sealed);
@@ -224,11 +226,12 @@ impl PackWriter {
     /// Appends sealed bytes unmodified.
     pub(crate) fn append_sealed(
         &self,
-        (kind, id): (PackBlobKind, VaultObjectId),
+        kind: PackBlobKind,
+        id: VaultObjectId,
         sealed: &[u8],
         raw: Option<u32>,
     ) -> Result<()> {
-        let [data, trees] = &self.packs;
+        let [data, trees] = &self.open_packs;
         let mut pack = if kind == PackBlobKind::Data { data } else { trees }.lock();
         if pack.bytes.capacity() == 0 {
             let spare = self.shared.spare_buffers.lock().pop();
@@ -280,67 +283,68 @@ impl PackWriter {
     pub(crate) fn finish_with(
         mut self,
         lock: &VaultLock,
-        also: Option<(VaultFileKind, Vec<u8>)>,
+        extra_file: Option<(VaultFileKind, Vec<u8>)>,
     ) -> Result<(WriteTotals, WrittenIndexFiles, Option<StagedFile>)> {
         self.check_failure()?;
         let vault = self.vault.clone();
-        let packs = std::mem::take(&mut self.packs).into_iter().map(Mutex::into_inner);
-        let packs = packs.filter(|pack| !pack.blobs.is_empty()).collect();
-        let packs = run_parallel(packs, |pack| seal_pack(&vault, pack));
-        let packs = packs.into_iter().collect::<Result<Vec<_>>>()?;
-        let (also, last) = vault.run_both(
-            || also.map(|(kind, bytes)| vault.stage_file(kind, bytes)).transpose(),
-            || self.stage_final_packs(packs),
+        let open_packs = std::mem::take(&mut self.open_packs).into_iter().map(Mutex::into_inner);
+        let open_packs = open_packs.filter(|pack| !pack.blobs.is_empty()).collect();
+        let sealed_packs = run_parallel(open_packs, |pack| seal_pack(&vault, pack));
+        let sealed_packs = sealed_packs.into_iter().collect::<Result<Vec<_>>>()?;
+        let (extra_file, final_packs) = vault.files().run_both(
+            || extra_file.map(|(kind, bytes)| vault.files().stage(kind, bytes)).transpose(),
+            || self.stage_final_packs(sealed_packs),
         );
-        let result = match (also, last) {
-            (Ok(also), Ok(last)) => match self.reveal_final_packs(lock, last) {
-                Ok(()) => Ok(also),
-                Err(error) => Err((also, error)),
+        let result = match (extra_file, final_packs) {
+            (Ok(extra_file), Ok(final_packs)) => match self.reveal_final_packs(lock, final_packs) {
+                Ok(()) => Ok(extra_file),
+                Err(error) => Err((extra_file, error)),
             },
-            (Err(error), last) => {
-                if let Ok(last) = last {
-                    last.discard(&vault, &self.shared);
+            (Err(error), final_packs) => {
+                if let Ok(final_packs) = final_packs {
+                    final_packs.discard(&vault, &self.shared);
                 }
                 Err((None, error))
             }
-            (Ok(also), Err(error)) => Err((also, error)),
+            (Ok(extra_file), Err(error)) => Err((extra_file, error)),
         };
-        let also = match result {
-            Ok(also) => also,
-            Err((also, error)) => {
-                also.iter().for_each(|staged| vault.discard_staged(staged));
+        let extra_file = match result {
+            Ok(extra_file) => extra_file,
+            Err((extra_file, error)) => {
+                extra_file.iter().for_each(|file| vault.files().discard(file));
                 return Err(error);
             }
         };
-        let written = WriteTotals {
+        let totals = WriteTotals {
             pieces: self.pieces.load(Ordering::Relaxed),
             folders: self.folders.load(Ordering::Relaxed),
             plain_bytes: self.plain_bytes.load(Ordering::Relaxed),
             stored_bytes: self.shared.stored_bytes.load(Ordering::Relaxed),
         };
         let listed = std::mem::take(&mut *self.shared.listed.lock());
-        Ok((written, listed, also))
+        Ok((totals, listed, extra_file))
     }
 
     /// Stages the last packs and the index, after waiting for all other packs.
-    fn stage_final_packs(&mut self, packs: Vec<SealedPack>) -> Result<FinalPacks> {
+    fn stage_final_packs(&mut self, sealed_packs: Vec<SealedPack>) -> Result<FinalPacks> {
         let vault = self.vault.clone();
-        let packs =
-            packs.into_iter().map(|pack| ((pack.index_entry.id, pack.bytes), pack.index_entry));
-        let (files, packs): (Vec<(VaultObjectId, Vec<u8>)>, Vec<StoredPack>) = packs.unzip();
-        let (staged, index) =
-            vault.run_both(|| stage_packs(&vault, files), || self.stage_index(packs.clone()));
-        match (staged, index) {
-            (Ok(staged), Ok((durable, index))) => {
-                Ok(FinalPacks { durable_packs: durable, packs, staged, index })
+        let (files, entries): (Vec<(VaultObjectId, Vec<u8>)>, Vec<StoredPack>) = sealed_packs
+            .into_iter()
+            .map(|pack| ((pack.index_entry.id, pack.bytes), pack.index_entry))
+            .unzip();
+        let (staged_packs, index) =
+            vault.files().run_both(|| stage_packs(&vault, files), || self.stage_index(entries.clone()));
+        match (staged_packs, index) {
+            (Ok(staged_packs), Ok((packs_to_list, index))) => {
+                Ok(FinalPacks { packs_to_list, entries, staged_packs, index })
             }
-            (Ok(staged), Err(error)) => {
-                staged.iter().for_each(|staged| vault.discard_staged(staged));
+            (Ok(staged_packs), Err(error)) => {
+                staged_packs.iter().for_each(|file| vault.files().discard(file));
                 Err(error)
             }
-            (Err(error), Ok((durable, index))) => {
-                let (packs, staged) = (Vec::new(), Vec::new());
-                FinalPacks { durable_packs: durable, packs, staged, index }
+            (Err(error), Ok((packs_to_list, index))) => {
+                let (entries, staged_packs) = (Vec::new(), Vec::new());
+                FinalPacks { packs_to_list, entries, staged_packs, index }
                     .discard(&vault, &self.shared);
                 Err(error)
             }
@@ -349,50 +353,55 @@ impl PackWriter {
     }
 
     /// Stages the index of the durable unlisted packs and the last ones.
-    fn stage_index(&mut self, last: Vec<StoredPack>) -> Result<(StoredIndex, Option<StagedFile>)> {
+    fn stage_index(
+        &mut self,
+        final_entries: Vec<StoredPack>,
+    ) -> Result<(StoredIndex, Option<StagedFile>)> {
         self.join_threads();
         self.check_failure()?;
-        let mut all = std::mem::take(&mut *self.shared.unlisted.lock());
-        let durable = all.index.packs.len();
-        all.index.packs.extend(last);
-        if all.index.packs.is_empty() {
-            return Ok((all.index, None));
+        let mut unlisted = std::mem::take(&mut *self.shared.unlisted.lock());
+        let durable_count = unlisted.index.packs.len();
+        unlisted.index.packs.extend(final_entries);
+        if unlisted.index.packs.is_empty() {
+            return Ok((unlisted.index, None));
         }
-        let staged = self.vault.stage_json(VaultFileKind::Index, &all.index);
-        all.index.packs.truncate(durable);
-        match staged {
-            Ok(staged) => Ok((all.index, Some(staged))),
+        let staged_index = self.vault.files().stage_json(VaultFileKind::Index, &unlisted.index);
+        unlisted.index.packs.truncate(durable_count);
+        match staged_index {
+            Ok(staged_index) => Ok((unlisted.index, Some(staged_index))),
             Err(error) => {
-                *self.shared.unlisted.lock() = all;
+                *self.shared.unlisted.lock() = unlisted;
                 Err(error)
             }
         }
     }
 
     /// Reveals the last packs, and then the index.
-    fn reveal_final_packs(&self, lock: &VaultLock, mut last: FinalPacks) -> Result<()> {
+    fn reveal_final_packs(&self, lock: &VaultLock, mut final_packs: FinalPacks) -> Result<()> {
         let vault = &self.vault;
-        let (revealed, confirmed) =
-            vault.run_both(|| reveal_packs(vault, &last.staged), || lock.check_held());
-        for ((pack, staged), reveal_result) in
-            std::mem::take(&mut last.packs).into_iter().zip(&last.staged).zip(&revealed)
+        let (reveal_results, lock_check) =
+            vault.files().run_both(|| reveal_packs(vault, &final_packs.staged_packs), || lock.check_held());
+        for ((pack, staged_pack), reveal_result) in std::mem::take(&mut final_packs.entries)
+            .into_iter()
+            .zip(&final_packs.staged_packs)
+            .zip(&reveal_results)
         {
             if reveal_result.is_ok() {
-                record_pack(vault, &pack, staged.bytes(), &self.shared);
-                last.durable_packs.packs.push(pack);
+                record_pack(vault, &pack, staged_pack.bytes(), &self.shared);
+                final_packs.packs_to_list.packs.push(pack);
             }
         }
-        let done = revealed.into_iter().collect::<Result<Vec<()>>>().and(confirmed);
-        if let Err(error) = done {
-            last.discard(vault, &self.shared);
+        let outcome = reveal_results.into_iter().collect::<Result<Vec<()>>>().and(lock_check);
+        if let Err(error) = outcome {
+            final_packs.discard(vault, &self.shared);
             return Err(error);
         }
-        let Some(index) = &last.index else { return Ok(()) };
-        let (revealed, confirmed) =
-            vault.run_both(|| vault.reveal_file(index), || lock.check_held());
-        revealed?;
-        self.shared.listed.lock().add(index.id(), last.durable_packs.packs);
-        confirmed
+        let Some(index) = &final_packs.index else { return Ok(()) };
+        let (reveal_result, lock_check) =
+            vault.files().run_both(|| vault.files().reveal(index), || lock.check_held());
+        reveal_result?;
+        self.shared.listed.lock().add(index.id(), final_packs.packs_to_list.packs);
+        lock_check
     }
 
     fn join_threads(&mut self) {
@@ -414,12 +423,12 @@ impl Drop for PackWriter {
         if unlisted.packs.is_empty() {
             return;
         }
-        let listed = self.witness.check_held().and_then(|()| {
-            let file = self.vault.write_json(VaultFileKind::Index, &unlisted)?;
+        let outcome = self.witness.check_held().and_then(|()| {
+            let file = self.vault.files().write_json(VaultFileKind::Index, &unlisted)?;
             self.shared.listed.lock().add(file, unlisted.packs);
             Ok(())
         });
-        if let Err(error) = listed {
+        if let Err(error) = outcome {
             // Unlisted packs are garbage, which a prune removes.
             debug!(%error, "cannot write an index of the new packs");
             self.shared.record_failure(error);
@@ -439,20 +448,20 @@ fn queue_capacity(packs: usize, connections: usize) -> usize {
 /// Writes packs until the queue is closed, or one fails.
 fn write_packs(
     vault: (&Vault, &LockWitness),
-    packs: &Mutex<Receiver<UnfinishedPack>>,
+    receiver: &Mutex<Receiver<UnfinishedPack>>,
     shared: &PackWriterState,
 ) {
     loop {
-        let received = packs.lock().recv_timeout(INDEX_CHECK_INTERVAL);
-        if matches!(received, Err(RecvTimeoutError::Disconnected)) {
+        let received_pack = receiver.lock().recv_timeout(INDEX_CHECK_INTERVAL);
+        if matches!(received_pack, Err(RecvTimeoutError::Disconnected)) {
             return;
         }
         // After a failure, remaining packs are dropped, so that no thread waits for queue capacity.
         if shared.has_failed.load(Ordering::Acquire) {
             continue;
         }
-        let written = received.map_or(Ok(()), |pack| write_pack(vault.0, pack, shared));
-        if let Err(error) = written.and_then(|()| write_index_if_due(vault, shared, Instant::now()))
+        let outcome = received_pack.map_or(Ok(()), |pack| write_pack(vault.0, pack, shared));
+        if let Err(error) = outcome.and_then(|()| write_index_if_due(vault, shared, Instant::now()))
         {
             shared.record_failure(error);
         }
@@ -466,7 +475,7 @@ struct SealedPack {
 }
 
 fn seal_pack(vault: &Vault, mut pack: UnfinishedPack) -> Result<SealedPack> {
-    let header = vault.key.seal(&encode_pack_header(&pack.blobs))?;
+    let header = vault.sealing().seal_bytes(&encode_pack_header(&pack.blobs))?;
     pack.bytes.reserve_exact(header.len() + 4);
     pack.bytes.extend_from_slice(&header);
     pack.bytes.extend_from_slice(&to_u32_length(header.len()).to_le_bytes());
@@ -477,7 +486,7 @@ fn seal_pack(vault: &Vault, mut pack: UnfinishedPack) -> Result<SealedPack> {
 
 /// Caches a durable pack if it contains folders, and counts it.
 fn record_pack(vault: &Vault, pack: &StoredPack, bytes: &[u8], shared: &PackWriterState) {
-    if let Some(cache) = &vault.cache
+    if let Some(cache) = vault.files().cache()
         && pack.blobs.first().is_some_and(|blob| blob.kind == PackBlobKind::Tree)
     {
         cache.store(VaultFileKind::Pack, &pack.id, bytes);
@@ -487,11 +496,13 @@ fn record_pack(vault: &Vault, pack: &StoredPack, bytes: &[u8], shared: &PackWrit
 
 /// The remaining data after the last blob was added.
 struct FinalPacks {
-    /// Packs that are durable once [`Self::packs`] have got their final names.
-    durable_packs: StoredIndex,
-    /// The index entries of the last packs, and the staged files.
-    packs: Vec<StoredPack>,
-    staged: Vec<StagedFile>,
+    /// The packs that [`Self::index`] lists and that are durable: those before the last ones, and each of the last ones
+    /// once it has its final name.
+    packs_to_list: StoredIndex,
+    /// The index entries of the last packs, in the order of [`Self::staged_packs`].
+    entries: Vec<StoredPack>,
+    /// The staged files of the last packs.
+    staged_packs: Vec<StagedFile>,
     /// The index of all of them; `None` if there are none.
     index: Option<StagedFile>,
 }
@@ -499,25 +510,25 @@ struct FinalPacks {
 impl FinalPacks {
     /// Removes the staged files. Durable packs are left for the writer's end to list.
     fn discard(self, vault: &Vault, shared: &PackWriterState) {
-        self.staged.iter().chain(&self.index).for_each(|staged| vault.discard_staged(staged));
-        shared.unlisted.lock().index.packs.extend(self.durable_packs.packs);
+        self.staged_packs.iter().chain(&self.index).for_each(|file| vault.files().discard(file));
+        shared.unlisted.lock().index.packs.extend(self.packs_to_list.packs);
     }
 }
 
 /// Stages packs concurrently; none remains staged if one fails.
 fn stage_packs(vault: &Vault, packs: Vec<(VaultObjectId, Vec<u8>)>) -> Result<Vec<StagedFile>> {
-    let staged =
-        run_parallel(packs, |(id, bytes)| vault.stage_named_file(VaultFileKind::Pack, id, bytes));
-    let is_whole = staged.iter().all(Result::is_ok);
-    if !is_whole {
-        staged.iter().flatten().for_each(|staged| vault.discard_staged(staged));
+    let staged_files =
+        run_parallel(packs, |(id, bytes)| vault.files().stage_named(VaultFileKind::Pack, id, bytes));
+    let are_all_staged = staged_files.iter().all(Result::is_ok);
+    if !are_all_staged {
+        staged_files.iter().flatten().for_each(|file| vault.files().discard(file));
     }
-    staged.into_iter().collect()
+    staged_files.into_iter().collect()
 }
 
 /// Reveals packs concurrently.
 fn reveal_packs(vault: &Vault, packs: &[StagedFile]) -> Vec<Result<()>> {
-    run_parallel(packs.iter().collect(), |staged| vault.reveal_file(staged))
+    run_parallel(packs.iter().collect(), |staged| vault.files().reveal(staged))
 }
 
 /// Runs a function on each of a few items concurrently.
@@ -525,23 +536,24 @@ fn run_parallel<A: Send, T: Send>(
     mut items: Vec<A>,
     work: impl Fn(A) -> Result<T> + Sync,
 ) -> Vec<Result<T>> {
-    let Some(last) = items.pop() else { return Vec::new() };
+    let Some(last_item) = items.pop() else { return Vec::new() };
     std::thread::scope(|scope| {
         let work = &work;
-        let others: Vec<_> =
+        let other_threads: Vec<_> =
             items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
-        let last = work(last);
-        let others =
-            others.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Interrupted)));
-        let mut done: Vec<Result<T>> = others.collect();
-        done.push(last);
-        done
+        let last_result = work(last_item);
+        let other_results = other_threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or(Err(Error::Interrupted)));
+        let mut results: Vec<Result<T>> = other_results.collect();
+        results.push(last_result);
+        results
     })
 }
 
 fn write_pack(vault: &Vault, pack: UnfinishedPack, shared: &PackWriterState) -> Result<()> {
     let SealedPack { index_entry: pack, mut bytes } = seal_pack(vault, pack)?;
-    vault.write_file(VaultFileKind::Pack, &pack.id, &bytes)?;
+    vault.files().write(VaultFileKind::Pack, &pack.id, &bytes)?;
     record_pack(vault, &pack, &bytes, shared);
     shared.unlisted.lock().add(pack, Instant::now());
     bytes.clear();
@@ -555,14 +567,15 @@ fn write_index_if_due(
     shared: &PackWriterState,
     now: Instant,
 ) -> Result<()> {
-    let due = {
+    let due_packs = {
         let mut unlisted = shared.unlisted.lock();
         unlisted.is_due(now).then(|| std::mem::take(&mut *unlisted))
     };
-    let Some(UnlistedPacks { index, oldest_written_at: since }) = due else { return Ok(()) };
+    let Some(UnlistedPacks { index, oldest_written_at }) = due_packs else { return Ok(()) };
     // Without the lock, a prune may have removed the packs that are to be listed.
-    let done = witness.check_held().and_then(|()| vault.write_json(VaultFileKind::Index, &index));
-    match done {
+    let outcome =
+        witness.check_held().and_then(|()| vault.files().write_json(VaultFileKind::Index, &index));
+    match outcome {
         Ok(file) => {
             shared.listed.lock().add(file, index.packs);
             Ok(())
@@ -572,7 +585,7 @@ fn write_index_if_due(
             // They are still durable: the end of the writer tries again.
             let mut unlisted = shared.unlisted.lock();
             unlisted.index.packs.extend(index.packs);
-            unlisted.oldest_written_at = since;
+            unlisted.oldest_written_at = oldest_written_at;
             Err(error)
         }
     }
@@ -649,21 +662,21 @@ mod tests {
             if !is_held {
                 vault.unlock(&user, UnlockScope::All).unwrap();
             }
-            let before = vault.list_files(VaultFileKind::Index).unwrap().len();
+            let before = vault.files().list(VaultFileKind::Index).unwrap().len();
             let writer = PackWriter::new(&vault, &Arc::default(), &lock);
-            let blob = |number: usize| {
+            let add_blob = |number: usize| {
                 let id = VaultObjectId::of(&number.to_le_bytes());
-                writer.append_sealed((PackBlobKind::Data, id), b"sealed", None)
+                writer.append_sealed(PackBlobKind::Data, id, b"sealed", None)
             };
-            let brought = (0..MAX_INDEX_BLOBS).try_for_each(blob);
+            let outcome = (0..MAX_INDEX_BLOBS).try_for_each(add_blob);
             let shared = writer.shared.clone();
             drop(writer);
-            let listed = vault.list_files(VaultFileKind::Index).unwrap().len() - before;
-            let refused = brought.err().or_else(|| shared.failure.lock().take());
+            let listed = vault.files().list(VaultFileKind::Index).unwrap().len() - before;
+            let failure = outcome.err().or_else(|| shared.failure.lock().take());
             if is_held {
-                assert!(refused.is_none() && listed == 1, "{refused:?}, {listed} listed");
+                assert!(failure.is_none() && listed == 1, "{failure:?}, {listed} listed");
             } else {
-                assert!(matches!(refused, Some(Error::LockLost)), "{refused:?}");
+                assert!(matches!(failure, Some(Error::LockLost)), "{failure:?}");
                 assert_eq!(listed, 0);
             }
         }
@@ -688,16 +701,16 @@ mod tests {
                 .map(|number| index.contains(PackBlobKind::Data, &VaultObjectId::of(&[number])))
                 .collect::<Vec<_>>()
         };
-        let bring = |number: u8| {
+        let write = |number: u8| {
             let id = VaultObjectId::of(&[number]);
             let (kind, offset, length) = (PackBlobKind::Data, 0, 6);
             let blobs = vec![StoredBlob { id, kind, offset, length, uncompressed_length: None }];
             write_pack(&vault, UnfinishedPack { bytes: b"sealed".to_vec(), blobs }, &shared)
                 .unwrap();
         };
-        bring(0);
+        write(0);
         let first = shared.unlisted.lock().oldest_written_at.unwrap();
-        bring(1);
+        write(1);
         assert_eq!(listed(first), [false, false, false]);
         // What could not be listed is listed later.
         let (index, away) = (dir.path().join("vault/index"), dir.path().join("away"));
@@ -708,12 +721,12 @@ mod tests {
         std::fs::rename(&away, &index).unwrap();
         assert_eq!(shared.unlisted.lock().oldest_written_at, Some(first));
         assert_eq!(listed(first + MAX_INDEX_DELAY), [true, true, false]);
-        bring(2);
+        write(2);
         let next = shared.unlisted.lock().oldest_written_at.unwrap();
         assert_eq!(listed(next), [true, true, false], "the time begins anew");
         assert_eq!(listed(next + MAX_INDEX_DELAY), [true, true, true]);
         assert_eq!(listed(next + MAX_INDEX_DELAY * 2), [true, true, true]);
-        assert_eq!(vault.list_files(VaultFileKind::Index).unwrap().len(), 2);
+        assert_eq!(vault.files().list(VaultFileKind::Index).unwrap().len(), 2);
     }
 
     /// The number of threads and the speed of writing packs make no difference.
@@ -733,11 +746,11 @@ mod tests {
             ..WriterTuning::default()
         });
         let vault = Arc::new(vault);
-        for tells_packs in [false, true] {
+        for collects_packs in [false, true] {
             let lock =
                 VaultLock::acquire(&vault, &user, VaultLockMode::Shared, Duration::ZERO).unwrap();
             let writer = PackWriter::new(&vault, &Arc::default(), &lock);
-            let writer = if tells_packs { writer.with_pack_collection() } else { writer };
+            let writer = if collects_packs { writer.with_pack_collection() } else { writer };
             let shared = writer.shared.clone();
             let piece = vec![0; queue_bytes as usize / 2];
             std::thread::scope(|scope| {
@@ -745,14 +758,14 @@ mod tests {
                     let (writer, piece) = (&writer, &piece);
                     scope.spawn(move || {
                         for number in 0..8 {
-                            let id = VaultObjectId::of(&[thread, number, tells_packs.into()]);
-                            writer.append_sealed((PackBlobKind::Data, id), piece, None).unwrap();
+                            let id = VaultObjectId::of(&[thread, number, collects_packs.into()]);
+                            writer.append_sealed(PackBlobKind::Data, id, piece, None).unwrap();
                         }
                     });
                 }
             });
             let (_, listed) = writer.finish(&lock).unwrap();
-            assert_eq!(listed.packs.len(), if tells_packs { 16 } else { 0 });
+            assert_eq!(listed.packs.len(), if collects_packs { 16 } else { 0 });
             assert_eq!(listed.files.len(), 1);
             let buffers = shared.spare_buffers.lock();
             // One is being filled, one waits, and the others are being written.

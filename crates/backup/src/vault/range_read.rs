@@ -61,12 +61,16 @@ impl Vault {
     fn read_pack_ranges(&self, call: &PackRangeRead) -> Vec<(VaultObjectId, Vec<u8>)> {
         let PackRangeRead { pack, start, end, pieces } = call;
         let Ok(length) = usize::try_from(end - start) else { return Vec::new() };
-        let Ok(bytes) = self.read_pack_range(pack, *start, length) else { return Vec::new() };
+        let Ok(bytes) = self.files().read_pack_range(pack, *start, length) else {
+            return Vec::new();
+        };
         let open = |(id, location): &(VaultObjectId, PackBlobLocation)| {
             let from = usize::try_from(u64::from(location.offset) - start).ok()?;
             let sealed = bytes.get(from..from.checked_add(location.length as usize)?)?;
-            let plain =
-                self.open_blob((PackBlobKind::Data, id), *location, sealed.to_vec()).ok()?;
+            let plain = self
+                .sealing()
+                .open_blob(PackBlobKind::Data, id, *location, sealed.to_vec())
+                .ok()?;
             Some((*id, plain))
         };
         pieces.iter().filter_map(open).collect()

@@ -153,7 +153,7 @@ impl Vault {
     /// If the backend cannot be read.
     pub fn read_readable_snapshots(&self) -> Result<(Vec<VaultSnapshot>, Vec<Error>)> {
         self.known_snapshots.lock().clear();
-        self.read_new_snapshots(&self.list_files(VaultFileKind::Snapshot)?)
+        self.read_new_snapshots(&self.files().list(VaultFileKind::Snapshot)?)
     }
 
     /// Returns the snapshots of a listing, oldest first, read anew.
@@ -183,11 +183,12 @@ impl Vault {
         let all: Vec<VaultObjectId> = listed.iter().map(|(id, _)| *id).collect();
         let is_new = |id: &&VaultObjectId| !self.known_snapshots.lock().contains_key(*id);
         let new: Vec<VaultObjectId> = all.iter().filter(is_new).copied().collect();
-        let read =
-            |id: &VaultObjectId| self.read_json::<VaultSnapshot>(VaultFileKind::Snapshot, id);
+        let read = |id: &VaultObjectId| {
+            self.files().read_json::<VaultSnapshot>(VaultFileKind::Snapshot, id)
+        };
         let known_snapshots = self.known_snapshots.lock().clone();
         snapshots.extend(all.iter().filter_map(|id| known_snapshots.get(id).cloned()));
-        for (id, snapshot) in new.iter().zip(self.read_many(&new, read)) {
+        for (id, snapshot) in new.iter().zip(self.files().read_many(&new, read)) {
             match snapshot {
                 Ok(snapshot) => {
                     let snapshot = VaultSnapshot { id: *id, ..snapshot };
@@ -206,7 +207,7 @@ impl Vault {
 
     /// Returns the readable snapshots, oldest first; the others are logged.
     pub(crate) fn read_usable_snapshots(&self) -> Result<Vec<VaultSnapshot>> {
-        self.read_listed_usable(&self.list_files(VaultFileKind::Snapshot)?)
+        self.read_listed_usable(&self.files().list(VaultFileKind::Snapshot)?)
     }
 
     /// As [`Vault::read_usable_snapshots`], for a listing.
@@ -235,7 +236,7 @@ impl Vault {
             };
         }
         let id = self.find_snapshot_id(name, clients)?;
-        let snapshot: VaultSnapshot = self.read_json(VaultFileKind::Snapshot, &id)?;
+        let snapshot: VaultSnapshot = self.files().read_json(VaultFileKind::Snapshot, &id)?;
         Ok(VaultSnapshot { id, ..snapshot })
     }
 
@@ -273,7 +274,7 @@ impl Vault {
         }
         let named = |id: &VaultObjectId| !name.is_empty() && id.to_string().starts_with(name);
         let mut ids =
-            self.list_files(VaultFileKind::Snapshot)?.into_iter().map(|(id, _)| id).filter(named);
+            self.files().list(VaultFileKind::Snapshot)?.into_iter().map(|(id, _)| id).filter(named);
         match (ids.next(), ids.next()) {
             (None, _) => Err(Error::SnapshotMissing { name: name.to_owned() }),
             (Some(id), None) => Ok(id),
@@ -286,6 +287,6 @@ impl Vault {
     /// # Errors
     /// A failed removal.
     pub fn remove_snapshot(&self, id: &VaultObjectId) -> Result<()> {
-        self.remove_file(VaultFileKind::Snapshot, id)
+        self.files().remove(VaultFileKind::Snapshot, id)
     }
 }

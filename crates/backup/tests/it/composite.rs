@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
     BackupProgress, BackupRepositorySource, BaseStoreReference, Error, ImportOptions, ImportReport,
-    LiveStore, MissingContentPolicy, OmittedCounts, Result, SaveOptions, SaveSession, SaveSummary,
-    SeparateBase, VaultIndex, VaultLock, VaultLockMode, VaultUser, find_snapshot_base,
+    IndexedVault, LiveStore, MissingContentPolicy, OmittedCounts, Result, SaveOptions, SaveSession,
+    SaveSummary, SeparateBase, VaultIndex, VaultLock, VaultLockMode, VaultUser, find_snapshot_base,
     import_folder, import_snapshot, save_repository, walk_tree,
 };
 use tympan_blobs::{LocalBlobStore, ReadBlobs, ReadOnlyBlobFolder};
@@ -54,7 +54,7 @@ impl Pair {
         let store = bench.path("production/store");
         let base =
             Arc::new(ReadOnlyLocalStore::open_dir(&store, LocalStoreOptions::default()).unwrap());
-        let lease = acquire_lease(&*base, "staging", "main", (SystemTime::now(), HOUR)).unwrap();
+        let lease = acquire_lease(&*base, "staging", "main", SystemTime::now(), HOUR).unwrap();
         let own = Home::open(bench.path("staging"));
         let reference = BaseStoreReference {
             from: production.dir.display().to_string(),
@@ -118,7 +118,7 @@ impl Pair {
             over(&home, &self.base, &self.lease());
         }
         let index = self.bench.index();
-        let from = (&self.bench.vault, &*index);
+        let from = IndexedVault::new(&self.bench.vault, &index);
         let options = (ImportOptions { missing, base: below }, &BackupProgress::default());
         let imported = import_snapshot(from, &saved.snapshot, (&*home.store, &home.blobs), options);
         (imported, home)
@@ -144,7 +144,7 @@ fn save_own(
     let lock = VaultLock::acquire(&bench.vault, &who, VaultLockMode::Shared, Duration::ZERO)?;
     let index = Arc::new(VaultIndex::load(&bench.vault)?);
     let progress = BackupProgress::default();
-    let session = SaveSession::new((&bench.vault, &index), &lock, &progress);
+    let session = SaveSession::new(&bench.vault, &index, &lock, &progress);
     let (reference, path) = ("main", "/tympan/staging");
     let source = BackupRepositorySource {
         base,
@@ -182,7 +182,8 @@ fn everything(
 /// Returns the names of all files of a snapshot.
 fn names(bench: &Bench, saved: &SaveSummary) -> HashSet<String> {
     let mut names = HashSet::new();
-    let at = (&*bench.vault, &*bench.index());
+    let index = bench.index();
+    let at = IndexedVault::new(&bench.vault, &index);
     walk_tree(at, &saved.snapshot.tree, std::path::Path::new("/"), &mut |path, _| {
         names.insert(path.file_name().unwrap().to_string_lossy().into_owned());
         Ok(())
@@ -249,7 +250,8 @@ fn a_clones_backup_holds_nothing_of_productions() {
     assert_eq!(saved.faults, []);
     assert!(saved.omitted.chunk_count > 0 && saved.omitted.blob_count == 2, "{:?}", saved.omitted);
     let index = pair.bench.index();
-    let said = find_snapshot_base((&pair.bench.vault, &index), &saved.snapshot).unwrap();
+    let said =
+        find_snapshot_base(IndexedVault::new(&pair.bench.vault, &index), &saved.snapshot).unwrap();
     assert_eq!(said, Some(pair.reference.clone()));
     // Its own large blobs are there, and none of production's.
     let held = names(&pair.bench, &saved);
@@ -440,7 +442,12 @@ fn blobs_may_be_missing_where_that_is_allowed() {
         let copy = Home::open(bench.path(to));
         let options = (ImportOptions { missing, base: None }, &BackupProgress::default());
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as _);
-        let imported = import_snapshot((&bench.vault, &*index), &saved.snapshot, target, options);
+        let imported = import_snapshot(
+            IndexedVault::new(&bench.vault, &index),
+            &saved.snapshot,
+            target,
+            options,
+        );
         imported.map(|imported| (imported.missing, copy.root()))
     };
     assert!(import("refused", MissingContentPolicy::Refuse).is_err());

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use tympan_backup::{
     BackupProgress, ClientFilter, ExcludeRules, ExistingFilePolicy, ExtendedAttribute, FolderMark,
-    LocalBackend, ParentSelection, RestoreOptions, SaveOptions, SnapshotNodeKind, Vault,
-    VaultFileKind, VaultSnapshot, VaultUser, WriterTuning, diff_trees, find_path, restore_snapshot,
-    verify_snapshot, walk_tree,
+    IndexedVault, LocalBackend, ParentSelection, RestoreOptions, SaveOptions, SnapshotNodeKind,
+    Vault, VaultFileKind, VaultSnapshot, VaultUser, WriterTuning, diff_trees, find_path,
+    restore_snapshot, verify_snapshot, walk_tree,
 };
 
 use crate::full_disk::Disk;
@@ -118,7 +118,7 @@ fn excludes_and_marked_caches_stay_out() {
     let node =
         find_path(&bench.vault, &index, &saved.snapshot, &bench.source().display().to_string());
     walk_tree(
-        (&bench.vault, &index),
+        IndexedVault::new(&bench.vault, &index),
         &node.unwrap().subtree.unwrap(),
         Path::new(""),
         &mut |path, _| {
@@ -153,11 +153,15 @@ fn a_restore_replaces_only_what_differs_and_nothing_outside() {
     let node = find_path(&bench.vault, &index, &saved.snapshot, &path).unwrap();
     let progress = BackupProgress::default();
     let refuse = RestoreOptions::default();
-    assert!(restore_snapshot((&bench.vault, &index), &node, &out, (&refuse, &progress)).is_err());
+    assert!(
+        restore_snapshot(IndexedVault::new(&bench.vault, &index), &node, &out, &refuse, &progress)
+            .is_err()
+    );
     let replace =
         RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
     let restored =
-        restore_snapshot((&bench.vault, &index), &node, &out, (&replace, &progress)).unwrap();
+        restore_snapshot(IndexedVault::new(&bench.vault, &index), &node, &out, &replace, &progress)
+            .unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);
     assert_eq!(describe(&out), describe(&bench.source()));
     assert_eq!(fs::metadata(out.join("sparse")).unwrap().ino(), untouched);
@@ -180,7 +184,8 @@ fn several_paths_and_single_files_are_one_snapshot() {
     let file = find_path(&bench.vault, &index, &saved.snapshot, &format!("{above}/a.txt")).unwrap();
     assert_eq!(file.kind, SnapshotNodeKind::File);
     let mut bytes = Vec::new();
-    tympan_backup::write_file_content((&bench.vault, &index), &file, &mut bytes).unwrap();
+    tympan_backup::write_file_content(IndexedVault::new(&bench.vault, &index), &file, &mut bytes)
+        .unwrap();
     assert_eq!(bytes, b"some text");
     assert!(save(&bench.vault, &[bench.path("absent")]).is_err());
 }
@@ -197,7 +202,13 @@ fn differences_are_reported_path_by_path() {
     fs::write(source.join("young/one"), "1").unwrap();
     let new = bench.save().snapshot;
     let mut found = Vec::new();
-    diff_trees((&bench.vault, &bench.index()), (&old.tree, &new.tree), "", &mut found).unwrap();
+    diff_trees(
+        IndexedVault::new(&bench.vault, &bench.index()),
+        (&old.tree, &new.tree),
+        "",
+        &mut found,
+    )
+    .unwrap();
     let above = source.display().to_string();
     let lines: Vec<String> = found
         .iter()
@@ -310,7 +321,8 @@ fn names_that_cannot_be_links_are_files_of_their_own() {
         RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
     let progress = BackupProgress::default();
     let restored =
-        restore_snapshot((&bench.vault, &index), &node, &out, (&options, &progress)).unwrap();
+        restore_snapshot(IndexedVault::new(&bench.vault, &index), &node, &out, &options, &progress)
+            .unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);
     assert!(fs::read(out.join("one/file")).unwrap() == bytes);
     assert!(fs::read(out.join("other/file")).unwrap() == bytes);
@@ -335,22 +347,26 @@ fn very_deep_folders_are_saved_and_restored() {
     let index = bench.index();
     let tree = saved.snapshot.tree;
     let mut found = 0;
-    walk_tree((&bench.vault, &index), &tree, Path::new("/"), &mut |_, _| {
+    walk_tree(IndexedVault::new(&bench.vault, &index), &tree, Path::new("/"), &mut |_, _| {
         found += 1;
         Ok(())
     })
     .unwrap();
     assert!(found > room - 30, "{found}");
     assert!(
-        verify_snapshot((&bench.vault, &index), &saved.snapshot, &BackupProgress::default())
-            .unwrap()
-            .is_empty()
+        verify_snapshot(
+            IndexedVault::new(&bench.vault, &index),
+            &saved.snapshot,
+            &BackupProgress::default()
+        )
+        .unwrap()
+        .is_empty()
     );
     fs::remove_file(at.join("f")).unwrap();
     let second = bench.save();
     let mut changes = Vec::new();
     let trees = (&tree, &second.snapshot.tree);
-    diff_trees((&bench.vault, &bench.index()), trees, "", &mut changes).unwrap();
+    diff_trees(IndexedVault::new(&bench.vault, &bench.index()), trees, "", &mut changes).unwrap();
     assert!(changes.iter().any(|one| one.path.ends_with("/a/f")), "{}", changes.len());
     let restored = bench.restore(&saved.snapshot, "out");
     assert!(restored.faults.is_empty(), "{:?}", restored.faults.first());
@@ -364,7 +380,7 @@ fn a_source_that_did_not_change_differs_nowhere() {
     plant(&bench.source());
     let saved = bench.save();
     let faults = verify_snapshot(
-        (&bench.vault, &bench.index()),
+        IndexedVault::new(&bench.vault, &bench.index()),
         &saved.snapshot,
         &BackupProgress::default(),
     );

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use std::time::Duration;
 
 use tympan_backup::{
-    BackupProgress, Error, ExcludeRules, FolderMark, ParentSelection, SaveOptions, SaveSession,
-    SaveSummary, VaultLock, VaultLockMode, VaultUser, find_path, save_stream, walk_tree,
-    write_file_content,
+    BackupProgress, Error, ExcludeRules, FolderMark, IndexedVault, ParentSelection, SaveOptions,
+    SaveSession, SaveSummary, VaultLock, VaultLockMode, VaultUser, find_path, save_stream,
+    walk_tree, write_file_content,
 };
 
 use crate::vault_bench::{Bench, noise, now, save_with};
@@ -93,10 +93,15 @@ fn plant_tree(root: &Path, tree: &BTreeSet<Vec<&'static str>>) {
 fn paths_of(bench: &Bench, saved: &SaveSummary) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
     let index = bench.index();
-    walk_tree((&bench.vault, &index), &saved.snapshot.tree, Path::new("/"), &mut |path, _| {
-        paths.insert(path.display().to_string());
-        Ok(())
-    })
+    walk_tree(
+        IndexedVault::new(&bench.vault, &index),
+        &saved.snapshot.tree,
+        Path::new("/"),
+        &mut |path, _| {
+            paths.insert(path.display().to_string());
+            Ok(())
+        },
+    )
     .unwrap();
     paths
 }
@@ -218,7 +223,7 @@ fn a_stream_becomes_a_file() {
         let lock =
             VaultLock::acquire(&bench.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
         let (index, progress) = (bench.index(), BackupProgress::default());
-        let session = SaveSession::new((&bench.vault, &index), &lock, &progress);
+        let session = SaveSession::new(&bench.vault, &index, &lock, &progress);
         save_stream(&session, bytes, name, &options)
     };
     let saved = save("dumps/all.sql", &bytes).unwrap();
@@ -226,7 +231,7 @@ fn a_stream_becomes_a_file() {
     let node = find_path(&bench.vault, &bench.index(), &saved.snapshot, "/dumps/all.sql").unwrap();
     assert_eq!(node.size, bytes.len() as u64);
     let mut read = Vec::new();
-    write_file_content((&bench.vault, &bench.index()), &node, &mut read).unwrap();
+    write_file_content(IndexedVault::new(&bench.vault, &bench.index()), &node, &mut read).unwrap();
     assert!(read == bytes);
     let again = save("dumps/all.sql", &bytes).unwrap();
     assert_eq!((again.written.pieces, again.snapshot.parent), (0, Some(saved.snapshot.id)));

@@ -107,7 +107,7 @@ impl Kept {
             base_owner: None,
             files: &[],
         };
-        let session = SaveSession::new((&vault, &index), &lock, &progress);
+        let session = SaveSession::new(&vault, &index, &lock, &progress);
         let saved = save_repository(&session, source, &SaveOptions::new(who, now())).unwrap();
         let written = saved.unwrap().written;
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed);

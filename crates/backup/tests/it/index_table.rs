@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
-    LocalBackend, Vault, VaultFileKind, VaultIndex, VaultStats, compute_vault_stats,
+    IndexedVault, LocalBackend, Vault, VaultFileKind, VaultIndex, VaultStats, compute_vault_stats,
 };
 
 use crate::vault_bench::{Bench, PASSWORD, save, some_file};
@@ -34,7 +34,7 @@ fn write_files(bench: &Bench, numbers: std::ops::Range<u32>) {
 
 fn stats_of(vault: &Vault) -> VaultStats {
     compute_vault_stats(
-        (vault, &VaultIndex::load(vault).unwrap()),
+        IndexedVault::new(vault, &VaultIndex::load(vault).unwrap()),
         &vault.read_snapshots().unwrap(),
     )
     .unwrap()

@@ -94,7 +94,7 @@ fn a_run_whose_lock_was_removed_writes_no_snapshot() {
     bench.vault.unlock(&who, UnlockScope::All).unwrap();
     let index = bench.index();
     let progress = tympan_backup::BackupProgress::default();
-    let session = tympan_backup::SaveSession::new((&bench.vault, &index), &lock, &progress);
+    let session = tympan_backup::SaveSession::new(&bench.vault, &index, &lock, &progress);
     let options = tympan_backup::SaveOptions::new(who, crate::vault_bench::now());
     let saved = tympan_backup::save_directories(&session, &[bench.source()], &options);
     assert!(matches!(saved, Err(Error::LockLost)));

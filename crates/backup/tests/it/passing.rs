@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 use tympan_backup::{
-    BackendWrapper, BackupProgress, CheckDepth, Error, ExistingFilePolicy, LocalBackend,
-    RestoreOptions, RestoreReport, Result, SaveSummary, Vault, VaultBackend, VaultFileKind,
-    VaultObjectId, check_vault, find_path, repair_vault, restore_snapshot,
+    BackendWrapper, BackupProgress, CheckDepth, Error, ExistingFilePolicy, IndexedVault,
+    LocalBackend, RestoreOptions, RestoreReport, Result, SaveSummary, Vault, VaultBackend,
+    VaultFileKind, VaultObjectId, check_vault, find_path, repair_vault, restore_snapshot,
 };
 use tympan_backup::{VaultLock, VaultLockMode, VaultUser};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
@@ -82,10 +82,11 @@ fn restore_through(
     let options =
         RestoreOptions { existing: ExistingFilePolicy::Refuse, ..RestoreOptions::default() };
     restore_snapshot(
-        (vault, &bench.index()),
+        IndexedVault::new(vault, &bench.index()),
         &node,
         &bench.path(to),
-        (&options, &BackupProgress::default()),
+        &options,
+        &BackupProgress::default(),
     )
 }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
     BackupProgress, BackupRepositorySource, CopyDepth, CopyReport, CopyTarget, Error, HomeFile,
-    ImportOptions, ImportReport, SaveOptions, SaveSession, SaveSummary, VaultIndex, VaultLock,
-    VaultLockMode, VaultSnapshot, VaultUser, copy_repository, find_path, import_folder,
+    ImportOptions, ImportReport, IndexedVault, SaveOptions, SaveSession, SaveSummary, VaultIndex,
+    VaultLock, VaultLockMode, VaultSnapshot, VaultUser, copy_repository, find_path, import_folder,
     import_snapshot, read_home_files, save_repository,
 };
 use tympan_blobs::{BlobStore, LocalBlobStore, ReadOnlyBlobFolder};
@@ -162,7 +162,7 @@ fn try_save_by(
         VaultLock::acquire(&bench.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
     let index = Arc::new(VaultIndex::load(&bench.vault).unwrap());
     let progress = BackupProgress::default();
-    let session = SaveSession::new((&bench.vault, &index), &lock, &progress);
+    let session = SaveSession::new(&bench.vault, &index, &lock, &progress);
     let source = BackupRepositorySource {
         base,
         blobs: &blobs,
@@ -192,7 +192,7 @@ fn a_repository_comes_back_with_the_same_root() {
     let progress = BackupProgress::default();
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let imported = import_snapshot(
-        (&bench.vault, &index),
+        IndexedVault::new(&bench.vault, &index),
         &saved.snapshot,
         target,
         (ImportOptions::default(), &progress),
@@ -200,7 +200,7 @@ fn a_repository_comes_back_with_the_same_root() {
     .unwrap();
     assert_eq!((imported.root, copy.root()), (root, Some(root)));
     let again = import_snapshot(
-        (&bench.vault, &index),
+        IndexedVault::new(&bench.vault, &index),
         &saved.snapshot,
         target,
         (ImportOptions::default(), &progress),
@@ -238,7 +238,8 @@ fn a_repository_comes_from_afar_in_few_calls() {
         far.calls.store(0, Ordering::Relaxed);
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
         let options = (ImportOptions::default(), &progress);
-        import_snapshot((&vault, &index), &saved.snapshot, target, options).unwrap();
+        import_snapshot(IndexedVault::new(&vault, &index), &saved.snapshot, target, options)
+            .unwrap();
         assert_eq!(copy.root(), home.root());
         (far.calls.load(Ordering::Relaxed) as u64, progress.items.into_inner())
     };
@@ -295,7 +296,9 @@ fn earlier_revisions_come_back() {
         let (index, progress) = (bench.index(), BackupProgress::default());
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
         let options = (ImportOptions::default(), &progress);
-        let imported = import_snapshot((&bench.vault, &index), snapshot, target, options).unwrap();
+        let imported =
+            import_snapshot(IndexedVault::new(&bench.vault, &index), snapshot, target, options)
+                .unwrap();
         (copy, imported)
     };
     for (saved, folder, count) in [(&first, "first", 3), (&second, "second", 4)] {
@@ -384,9 +387,15 @@ fn branches_and_files_of_a_home_come_back() {
     let options = ImportOptions::default();
     check("copy", &|copy| {
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
-        import_snapshot((&bench.vault, &index), &saved.snapshot, target, (options, &progress))
+        import_snapshot(
+            IndexedVault::new(&bench.vault, &index),
+            &saved.snapshot,
+            target,
+            (options, &progress),
+        )
     });
-    let mut restored = read_home_files((&bench.vault, &index), &saved.snapshot).unwrap();
+    let mut restored =
+        read_home_files(IndexedVault::new(&bench.vault, &index), &saved.snapshot).unwrap();
     restored.sort_by(|left, right| right.name.cmp(&left.name));
     assert_eq!(restored, files);
     // By hand, from a folder.
@@ -467,7 +476,7 @@ fn an_incomplete_backup_becomes_no_home() {
     let copy = Home::open(bench.path("copy"));
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let refused = import_snapshot(
-        (&bench.vault, &bench.index()),
+        IndexedVault::new(&bench.vault, &bench.index()),
         &saved.snapshot,
         target,
         (ImportOptions::default(), &BackupProgress::default()),
@@ -483,7 +492,7 @@ fn an_incomplete_backup_becomes_no_home() {
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let index = bench.index();
     import_snapshot(
-        (&bench.vault, &index),
+        IndexedVault::new(&bench.vault, &index),
         &again.snapshot,
         target,
         (ImportOptions::default(), &BackupProgress::default()),
@@ -619,7 +628,7 @@ fn garbage_that_a_save_still_needs_stays_until_it_ends() {
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let progress = BackupProgress::default();
     import_snapshot(
-        (&bench.vault, &bench.index()),
+        IndexedVault::new(&bench.vault, &bench.index()),
         &saved.snapshot,
         target,
         (ImportOptions::default(), &progress),
@@ -718,7 +727,7 @@ fn a_save_beside_writers_is_one_committed_state() {
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
         let progress = BackupProgress::default();
         import_snapshot(
-            (&bench.vault, &bench.index()),
+            IndexedVault::new(&bench.vault, &bench.index()),
             &one.snapshot,
             target,
             (ImportOptions::default(), &progress),

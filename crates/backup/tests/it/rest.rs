@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tympan_backup::{
-    BackupProgress, CheckDepth, ClientFilter, ExistingFilePolicy, RestAddress, RestBackend,
-    RestLogin, RestoreOptions, Vault, VaultBackend, VaultFileKind, VaultIndex, VaultObjectId,
-    VaultUser, check_vault, find_path, restore_snapshot,
+    BackupProgress, CheckDepth, ClientFilter, ExistingFilePolicy, IndexedVault, RestAddress,
+    RestBackend, RestLogin, RestoreOptions, Vault, VaultBackend, VaultFileKind, VaultIndex,
+    VaultObjectId, VaultUser, check_vault, find_path, restore_snapshot,
 };
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 use tympan_testkit::rest_server::{RestRules, RestServer};
@@ -32,8 +32,14 @@ fn comes_back_whole(vault: &Arc<Vault>, bench: &Bench, to: &str) {
     let options =
         RestoreOptions { existing: ExistingFilePolicy::Refuse, ..RestoreOptions::default() };
     let progress = BackupProgress::default();
-    let restored =
-        restore_snapshot((vault, &index), &node, &bench.path(to), (&options, &progress)).unwrap();
+    let restored = restore_snapshot(
+        IndexedVault::new(vault, &index),
+        &node,
+        &bench.path(to),
+        &options,
+        &progress,
+    )
+    .unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);
     assert_eq!(describe(&bench.path(to)), describe(&bench.source()));
 }

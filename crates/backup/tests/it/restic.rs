@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{
-    BackupProgress, ClientFilter, Error, LocalBackend, SaveSession, TagChange, Vault, VaultLock,
-    VaultLockMode, VaultSnapshot, VaultUser, change_tags, copy_snapshot, find_path,
+    BackupProgress, ClientFilter, Error, IndexedVault, LocalBackend, SaveSession, TagChange, Vault,
+    VaultLock, VaultLockMode, VaultSnapshot, VaultUser, change_tags, copy_snapshot, find_path,
 };
 use tympan_testkit::condition_wait::wait_until;
 
@@ -307,8 +307,8 @@ fn tags_and_copies_are_restics() {
         let lock =
             VaultLock::acquire(&other.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
         let (index, progress) = (other.index(), BackupProgress::default());
-        let session = SaveSession::new((&other.vault, &index), &lock, &progress);
-        copy_snapshot((&bench.vault, &bench.index()), snapshot, &session).unwrap()
+        let session = SaveSession::new(&other.vault, &index, &lock, &progress);
+        copy_snapshot(IndexedVault::new(&bench.vault, &bench.index()), snapshot, &session).unwrap()
     };
     for snapshot in &snapshots {
         assert!(copy(snapshot).is_some());

@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{
-    BackupProgress, ClientFilter, ExcludeRules, ExistingFilePolicy, LocalBackend, RestoreOptions,
-    RestoreReport, RestoreSelection, Vault, VaultIndex, find_path, restore_snapshot,
+    BackupProgress, ClientFilter, ExcludeRules, ExistingFilePolicy, IndexedVault, LocalBackend,
+    RestoreOptions, RestoreReport, RestoreSelection, Vault, VaultIndex, find_path,
+    restore_snapshot,
 };
 
 use crate::vault_bench::{Bench, Far, PASSWORD, describe, noise, plant};
@@ -36,9 +37,8 @@ fn a_part_is_restored_and_a_mirror_removes_the_rest() {
     let restore_as = |out: &str, existing: ExistingFilePolicy, selection: RestoreSelection| {
         let options = RestoreOptions { existing, selection, path: path.clone() };
         let progress = BackupProgress::default();
-        let at = (&bench.vault, &*index);
-        let restored =
-            restore_snapshot(at, &node, &bench.path(out), (&options, &progress)).unwrap();
+        let at = IndexedVault::new(&bench.vault, &index);
+        let restored = restore_snapshot(at, &node, &bench.path(out), &options, &progress).unwrap();
         assert!(restored.faults.is_empty(), "{:?}", restored.faults);
         restored.removed_items
     };
@@ -110,10 +110,11 @@ fn restore_in_place(dir: &Path) -> RestoreReport {
     let options =
         RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
     restore_snapshot(
-        (&vault, &index),
+        IndexedVault::new(&vault, &index),
         &node,
         &dir.join("out"),
-        (&options, &BackupProgress::default()),
+        &options,
+        &BackupProgress::default(),
     )
     .unwrap()
 }
@@ -431,7 +432,9 @@ fn restore_from_afar(bench: &Bench, far: &Arc<Far>, to: &str) {
         RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
     let (to, progress) = (bench.path(to), BackupProgress::default());
     far.calls.store(0, Ordering::Relaxed);
-    let restored = restore_snapshot((&vault, &index), &node, &to, (&options, &progress)).unwrap();
+    let restored =
+        restore_snapshot(IndexedVault::new(&vault, &index), &node, &to, &options, &progress)
+            .unwrap();
     assert_eq!(restored.faults, []);
     assert_eq!(describe(&to), describe(&bench.source()));
 }
@@ -470,7 +473,9 @@ fn small_files_come_from_afar_together() {
     let node = find_path(&vault, &index, &latest, &bench.source().display().to_string()).unwrap();
     let (options, progress) = (RestoreOptions::default(), BackupProgress::default());
     let to = bench.path("damaged");
-    let restored = restore_snapshot((&vault, &index), &node, &to, (&options, &progress)).unwrap();
+    let restored =
+        restore_snapshot(IndexedVault::new(&vault, &index), &node, &to, &options, &progress)
+            .unwrap();
     assert_eq!((restored.faults.len(), restored.items), (1, 203), "{:?}", restored.faults);
 }
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tympan_backup::{
-    BackupProgress, CheckDepth, ClientFilter, Error, SaveOptions, SaveSession, SftpBackend,
-    SftpOptions, UnknownHostPolicy, Vault, VaultBackend, VaultFileKind, VaultIndex, VaultLock,
-    VaultLockMode, VaultObjectId, VaultOpening, VaultUser, check_vault, find_path,
+    BackupProgress, CheckDepth, ClientFilter, Error, IndexedVault, SaveOptions, SaveSession,
+    SftpBackend, SftpOptions, UnknownHostPolicy, Vault, VaultBackend, VaultFileKind, VaultIndex,
+    VaultLock, VaultLockMode, VaultObjectId, VaultOpening, VaultUser, check_vault, find_path,
     restore_snapshot, save_directories,
 };
 use tympan_testkit::cutting_proxy::CuttingProxy;
@@ -38,7 +38,14 @@ fn comes_back_whole(vault: &Arc<Vault>, host: &Host, to: &str) {
     let node = find_path(vault, &index, &latest, &path).unwrap();
     let options = tympan_backup::RestoreOptions::default();
     let to = host.path(to);
-    restore_snapshot((vault, &index), &node, &to, (&options, &BackupProgress::default())).unwrap();
+    restore_snapshot(
+        IndexedVault::new(vault, &index),
+        &node,
+        &to,
+        &options,
+        &BackupProgress::default(),
+    )
+    .unwrap();
     assert_eq!(describe(&to), describe(&host.path("source")));
 }
 
@@ -320,7 +327,7 @@ fn save_far(host: &Host, at: SocketAddr) {
     let lock = VaultLock::acquire(&vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
     let index = Arc::new(VaultIndex::load_locked(&vault, &lock).unwrap());
     let progress = BackupProgress::default();
-    let session = SaveSession::new((&vault, &index), &lock, &progress);
+    let session = SaveSession::new(&vault, &index, &lock, &progress);
     let saved =
         save_directories(&session, &[host.path("source")], &SaveOptions::new(who, now())).unwrap();
     assert!(saved.written.pieces > 0 && saved.faults.is_empty(), "{saved:?}");

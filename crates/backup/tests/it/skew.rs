@@ -90,7 +90,7 @@ type Act = fn(&Arc<Vault>, &VaultLock, VaultUser, &Path) -> Result<(), Error>;
 fn save(vault: &Arc<Vault>, lock: &VaultLock, who: VaultUser, dir: &Path) -> Result<(), Error> {
     let index = Arc::new(VaultIndex::load(vault)?);
     let progress = BackupProgress::default();
-    let session = SaveSession::new((vault, &index), lock, &progress);
+    let session = SaveSession::new(vault, &index, lock, &progress);
     let options = SaveOptions::new(who, Timestamp::now());
     save_directories(&session, &[dir.join("source")], &options).map(drop)
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
-    BackupProgress, BackupRepositorySource, ClientFilter, Error, ImportOptions, ParentSelection,
-    SaveOptions, SaveSession, SaveSummary, VaultIndex, VaultLock, VaultLockMode, VaultUser,
-    import_snapshot, save_repository,
+    BackupProgress, BackupRepositorySource, ClientFilter, Error, ImportOptions, IndexedVault,
+    ParentSelection, SaveOptions, SaveSession, SaveSummary, VaultIndex, VaultLock, VaultLockMode,
+    VaultUser, import_snapshot, save_repository,
 };
 use tympan_blobs::{BlobStore, ReadOnlyBlobFolder};
 use tympan_store::{
@@ -167,7 +167,7 @@ fn try_save(
         VaultLock::acquire(&bench.vault, &options.user, VaultLockMode::Shared, Duration::ZERO)
             .unwrap();
     let index = Arc::new(VaultIndex::load(&bench.vault).unwrap());
-    let session = SaveSession::new((&bench.vault, &index), &lock, progress);
+    let session = SaveSession::new(&bench.vault, &index, &lock, progress);
     let source = BackupRepositorySource {
         base,
         blobs: &blobs,
@@ -184,7 +184,14 @@ fn import(bench: &Bench, saved: &SaveSummary, name: &str) -> ChunkId {
     let copy = Home::open(bench.path(name));
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let options = (ImportOptions::default(), &BackupProgress::default());
-    import_snapshot((&bench.vault, &bench.index()), &saved.snapshot, target, options).unwrap().root
+    import_snapshot(
+        IndexedVault::new(&bench.vault, &bench.index()),
+        &saved.snapshot,
+        target,
+        options,
+    )
+    .unwrap()
+    .root
 }
 
 fn page(number: u32) -> String {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use tympan_backup::{
-    ClientFilter, Error, LocalBackend, Vault, VaultFileKind, VaultUser, find_path,
+    ClientFilter, Error, IndexedVault, LocalBackend, Vault, VaultFileKind, VaultUser, find_path,
 };
 
 use crate::vault_bench::{Bench, COST, PASSWORD, describe, now, plant, some_file};
@@ -176,7 +176,8 @@ fn what_a_vault_holds_is_counted() {
     let second = bench.save();
     let index = bench.index();
     let count = |snapshots: &[tympan_backup::VaultSnapshot]| {
-        tympan_backup::compute_vault_stats((&bench.vault, &index), snapshots).unwrap()
+        tympan_backup::compute_vault_stats(IndexedVault::new(&bench.vault, &index), snapshots)
+            .unwrap()
     };
     let one = count(std::slice::from_ref(&first.snapshot));
     let both = count(&[first.snapshot.clone(), second.snapshot]);

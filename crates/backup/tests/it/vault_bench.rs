@@ -11,11 +11,12 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::time::Duration;
 
 use tympan_backup::{
-    BackendWrapper, BackupProgress, CheckDepth, ExistingFilePolicy, KeyDerivationCost,
-    LocalBackend, PruneOptions, PruneReport, RestoreOptions, RestoreReport, Result, SaveOptions,
-    SaveSession, SaveSummary, SnapshotNode, Vault, VaultBackend, VaultCheckReport, VaultFileKind,
-    VaultIndex, VaultLock, VaultLockMode, VaultObjectId, VaultSnapshot, VaultUser, check_vault,
-    find_path, prune_snapshots, restore_snapshot, save_directories,
+    BackendWrapper, BackupProgress, CheckDepth, ExistingFilePolicy, IndexedVault,
+    KeyDerivationCost, LocalBackend, PruneOptions, PruneReport, RestoreOptions, RestoreReport,
+    Result, SaveOptions, SaveSession, SaveSummary, SnapshotNode, Vault, VaultBackend,
+    VaultCheckReport, VaultFileKind, VaultIndex, VaultLock, VaultLockMode, VaultObjectId,
+    VaultSnapshot, VaultUser, check_vault, find_path, prune_snapshots, restore_snapshot,
+    save_directories,
 };
 
 pub(crate) const PASSWORD: &str = "correct horse";
@@ -74,8 +75,14 @@ impl Bench {
         let options =
             RestoreOptions { existing: ExistingFilePolicy::Refuse, ..RestoreOptions::default() };
         let progress = BackupProgress::default();
-        restore_snapshot((&self.vault, &self.index()), node, &self.path(to), (&options, &progress))
-            .unwrap()
+        restore_snapshot(
+            IndexedVault::new(&self.vault, &self.index()),
+            node,
+            &self.path(to),
+            &options,
+            &progress,
+        )
+        .unwrap()
     }
 
     pub(crate) fn check(&self) -> VaultCheckReport {
@@ -145,7 +152,7 @@ pub(crate) fn save_with(
 ) -> Result<SaveSummary> {
     let lock = VaultLock::acquire(vault, &options.user, VaultLockMode::Shared, Duration::ZERO)?;
     let index = Arc::new(VaultIndex::load(vault)?);
-    save_directories(&SaveSession::new((vault, &index), &lock, progress), paths, options)
+    save_directories(&SaveSession::new(vault, &index, &lock, progress), paths, options)
 }
 
 /// Says aloud when restic is not there, so that a skipped test does not pass for one that ran.

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use tympan_backup::{
-    BackupProgress, BackupRepositorySource, DocumentChange, DocumentView, Error, LiveStore,
-    RenderedContent, RenderedFile, Result, RootDocuments, SaveOptions, SaveSession, SaveSummary,
-    VaultIndex, VaultLock, VaultLockMode, VaultUser, find_path, save_repository, walk_tree,
-    write_file_content,
+    BackupProgress, BackupRepositorySource, DocumentChange, DocumentView, Error, IndexedVault,
+    LiveStore, RenderedContent, RenderedFile, Result, RootDocuments, SaveOptions, SaveSession,
+    SaveSummary, VaultIndex, VaultLock, VaultLockMode, VaultUser, find_path, save_repository,
+    walk_tree, write_file_content,
 };
 use tympan_blobs::ReadOnlyBlobFolder;
 use tympan_store::{
@@ -83,7 +83,7 @@ impl Site {
             VaultLock::acquire(&bench.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
         let index = Arc::new(VaultIndex::load(&bench.vault).unwrap());
         let progress = BackupProgress::default();
-        let session = SaveSession::new((&bench.vault, &index), &lock, &progress);
+        let session = SaveSession::new(&bench.vault, &index, &lock, &progress);
         let base = LiveStore::new(self.store.clone());
         let blobs = ReadOnlyBlobFolder::new(&bench.path("no blobs"));
         let (reference, path) = ("main", "/tympan/site");
@@ -167,13 +167,13 @@ fn files(bench: &Bench, saved: &SaveSummary) -> BTreeMap<String, Vec<u8>> {
     let content = find_path(&bench.vault, &index, &saved.snapshot, "/content").unwrap();
     let mut files = BTreeMap::new();
     walk_tree(
-        (&bench.vault, &index),
+        IndexedVault::new(&bench.vault, &index),
         &content.subtree.unwrap(),
         Path::new(""),
         &mut |path, node| {
             if node.subtree.is_none() {
                 let mut bytes = Vec::new();
-                write_file_content((&bench.vault, &index), node, &mut bytes)?;
+                write_file_content(IndexedVault::new(&bench.vault, &index), node, &mut bytes)?;
                 files.insert(path.display().to_string(), bytes);
             }
             Ok(())

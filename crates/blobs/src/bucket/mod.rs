@@ -128,8 +128,8 @@ impl BlobBucket {
     /// # Errors
     /// If the bucket does not respond, or does not exist.
     pub fn can_read_notes(&self) -> Result<bool> {
-        let request = self
-            .send_requests(("ask", 0), |remote| async move { remote.read_note("health").await });
+        let request =
+            self.send_requests("ask", 0, |remote| async move { remote.read_note("health").await });
         match request {
             Ok(_) => Ok(true),
             Err(Error::Bucket { source, .. })
@@ -171,7 +171,8 @@ impl BlobBucket {
     /// bytes take.
     fn send_requests<T, F>(
         &self,
-        (action, bytes): (&'static str, u64),
+        action: &'static str,
+        bytes: u64,
         ask: impl FnOnce(Arc<RemoteBucket>) -> F,
     ) -> Result<T>
     where
@@ -180,9 +181,7 @@ impl BlobBucket {
     {
         let remote = self.remote.clone();
         let request = ask(self.remote.clone());
-        self.block_on_runtime(
-            async move { remote.run_with_timeout((action, bytes), request).await },
-        )
+        self.block_on_runtime(async move { remote.run_with_timeout(action, bytes, request).await })
     }
 
     /// Copies a source to a temporary file and hashes the bytes.
@@ -301,7 +300,7 @@ impl ReadBlobs for BlobBucket {
             return Ok(true);
         }
         let id = *id;
-        self.send_requests(("ask", 0), |remote| async move { remote.contains(&id).await })
+        self.send_requests("ask", 0, |remote| async move { remote.contains(&id).await })
     }
 
     /// Lists the blobs in the bucket, then those that wait for upload. Touch markers are held in memory during the
@@ -378,14 +377,14 @@ impl WriteBlobs for BlobBucket {
             return Ok(true);
         }
         let id = *id;
-        self.send_requests(("touch a blob in", 0), |remote| async move { remote.touch(&id).await })
+        self.send_requests("touch a blob in", 0, |remote| async move { remote.touch(&id).await })
     }
 
     fn delete(&self, id: &BlobId) -> Result<bool> {
         let was_staged = self.staging.remove_staged(id)?;
         self.cache.remove_blob(id)?;
         let id = *id;
-        let was_there = self.send_requests(("remove an object from", 0), |remote| async move {
+        let was_there = self.send_requests("remove an object from", 0, |remote| async move {
             remote.delete(&id).await
         })?;
         Ok(was_there || was_staged)
@@ -396,8 +395,8 @@ impl WriteBlobs for BlobBucket {
             return Ok(false);
         }
         let blob = *id;
-        let is_gone = self
-            .send_requests(("copy an object in", id.length()), |remote| async move {
+        let is_gone =
+            self.send_requests("copy an object in", id.length(), |remote| async move {
                 remote.discard(&blob, unused_since).await
             })?;
         if is_gone {
@@ -408,7 +407,7 @@ impl WriteBlobs for BlobBucket {
 
     fn undelete(&self, id: &BlobId) -> Result<bool> {
         let id = *id;
-        self.send_requests(("copy an object in", id.length()), |remote| async move {
+        self.send_requests("copy an object in", id.length(), |remote| async move {
             remote.undelete(&id).await
         })
     }
@@ -420,7 +419,8 @@ impl WriteBlobs for BlobBucket {
     fn purge(&self, id: &BlobId) -> Result<bool> {
         let id = *id;
         self.send_requests(
-            ("remove an object from", 0),
+            "remove an object from",
+            0,
             |remote| async move { remote.purge(&id).await },
         )
     }
@@ -428,7 +428,7 @@ impl WriteBlobs for BlobBucket {
     fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
         check_note_name(name)?;
         let (name, bytes) = (name.to_owned(), bytes.to_vec());
-        self.send_requests(("write a note to", bytes.len() as u64), |remote| async move {
+        self.send_requests("write a note to", bytes.len() as u64, |remote| async move {
             remote.write_note(&name, bytes).await
         })
     }
@@ -436,7 +436,7 @@ impl WriteBlobs for BlobBucket {
     fn create_note(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         check_note_name(name)?;
         let (name, bytes) = (name.to_owned(), bytes.to_vec());
-        self.send_requests(("write a note to", bytes.len() as u64), |remote| async move {
+        self.send_requests("write a note to", bytes.len() as u64, |remote| async move {
             remote.create_note(&name, bytes).await
         })
     }
@@ -444,7 +444,7 @@ impl WriteBlobs for BlobBucket {
     fn delete_note(&self, name: &str) -> Result<bool> {
         check_note_name(name)?;
         let name = name.to_owned();
-        self.send_requests(("remove an object from", 0), |remote| async move {
+        self.send_requests("remove an object from", 0, |remote| async move {
             remote.delete_note(&name).await
         })
     }

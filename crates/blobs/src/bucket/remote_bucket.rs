@@ -152,7 +152,8 @@ impl RemoteBucket {
     /// for the bytes: each request has its own timeout, and several in sequence could take several times as long.
     pub(super) async fn run_with_timeout<T>(
         &self,
-        (action, bytes): (&'static str, u64),
+        action: &'static str,
+        bytes: u64,
         requests: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let limit = self.request_timeout.saturating_add(transfer_time(bytes));
@@ -203,7 +204,7 @@ impl RemoteBucket {
     pub(super) async fn upload(&self, file: &FilePath, id: &BlobId) -> Result<()> {
         if id.length() <= UPLOAD_PART_BYTES as u64 {
             let uploaded = self.upload_with_retries(file, id);
-            return self.run_with_timeout(("upload a blob to", id.length()), uploaded).await;
+            return self.run_with_timeout("upload a blob to", id.length(), uploaded).await;
         }
         // Each part has its own timeout: the upload may take as long as it progresses.
         self.upload_with_retries(file, id).await
@@ -318,7 +319,7 @@ impl RemoteBucket {
                     Err(error) => Err(failed(error)),
                 }
             };
-            object = self.run_with_timeout(("read a blob from", 0), request).await?;
+            object = self.run_with_timeout("read a blob from", 0, request).await?;
             if object.is_some() {
                 break;
             }
@@ -480,7 +481,7 @@ impl RemoteBucket {
                 Err(error) => Err(failed(error)),
             }
         };
-        match self.run_with_timeout(("read a note from", 0), request).await? {
+        match self.run_with_timeout("read a note from", 0, request).await? {
             // Notes may be long; an incomplete response is an error.
             Some(object) => object.bytes().await.map(Some).map_err(failed),
             None => Ok(None),

@@ -107,7 +107,7 @@ impl HomeIdentity {
         (machine, fresh): (&str, &str),
         turn: &str,
     ) -> Result<()> {
-        let turns = match next_mark_rounds(storage, (&self.id, &self.mark_rounds), turn)? {
+        let turns = match next_mark_rounds(storage, &self.id, &self.mark_rounds, turn)? {
             Some(turns) => turns,
             None => {
                 create_identity(&self.file, machine, fresh)?;
@@ -131,7 +131,8 @@ impl HomeIdentity {
 /// repository with the same name.
 fn next_mark_rounds(
     storage: &dyn ReadBlobs,
-    (id, known_rounds): (&str, &[MarkRound]),
+    id: &str,
+    known_rounds: &[MarkRound],
     turn: &str,
 ) -> Result<Option<Vec<MarkRound>>> {
     let last = mark::read_last_marks(storage, id)?.map(|marked| marked.round);
@@ -230,7 +231,7 @@ impl RepositoryIdentity {
                 Some(note) if note.at == self.database_location => (note, IdentityStatus::Existing),
                 existing_note => (self.new_note(fresh), status_of_note(existing_note.as_ref())),
             };
-            match next_mark_rounds(storage, (&note.id, &note.turns), turn)? {
+            match next_mark_rounds(storage, &note.id, &note.turns, turn)? {
                 Some(turns) => note.turns = turns,
                 None => {
                     (note, kinship) = (self.new_note(fresh), IdentityStatus::Copy);

@@ -265,7 +265,7 @@ impl BlobSweeper<'_, '_> {
     ) -> Result<ControlFlow<()>> {
         for joined in NeededBlobJoin::new(trash, needed) {
             let (listed, is_needed) = joined?;
-            let (tally, done) = if is_needed {
+            let (counts, done) = if is_needed {
                 (&mut swept.restored, self.act_with_lease(|storage| storage.undelete(&listed.id))?)
             } else if self.is_trash_expired(&listed) {
                 (&mut swept.purged, self.act_with_lease(|storage| storage.purge(&listed.id))?)
@@ -275,7 +275,7 @@ impl BlobSweeper<'_, '_> {
             if done.is_none() {
                 return Ok(self.record_lost_lease(swept));
             }
-            tally.add(&listed);
+            counts.add(&listed);
             if pace().is_break() {
                 return Ok(ControlFlow::Break(()));
             }

@@ -232,8 +232,8 @@ mod tests {
     fn check(text: &str, expected: &str) {
         let rendering = match parse_literal(text, ValueType::String) {
             Ok(DocviewLiteral::ExternalBinary) => "kept".to_owned(),
-            Ok(DocviewLiteral::EmptyBinary { value_count: count, is_list }) => {
-                format!("{count} empty {is_list}")
+            Ok(DocviewLiteral::EmptyBinary { value_count, is_list }) => {
+                format!("{value_count} empty {is_list}")
             }
             Ok(DocviewLiteral::Property(Property::Single(value))) => {
                 format!("{} {:?}", value.value_type().name(), value.to_text())

@@ -281,9 +281,9 @@ impl DocviewReader<'_> {
         let property = match parse_literal(&attribute.value, default_value_type(name)) {
             Ok(DocviewLiteral::Property(property)) => property,
             Ok(DocviewLiteral::ExternalBinary) => return Ok(ImportProperty::Preserved),
-            Ok(DocviewLiteral::EmptyBinary { value_count: count, is_list }) => {
+            Ok(DocviewLiteral::EmptyBinary { value_count, is_list }) => {
                 return Ok(ImportProperty::InlineBinary {
-                    values: vec![Vec::new(); count],
+                    values: vec![Vec::new(); value_count],
                     is_list,
                 });
             }

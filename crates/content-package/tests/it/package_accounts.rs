@@ -3,7 +3,7 @@
 use std::io::Cursor;
 use std::time::SystemTime;
 
-use tympan_content::{NodePath, Property, Repository, Subtree, Value};
+use tympan_content::{NodePath, Property, Repository, Subtree, Value, Viewer};
 use tympan_content_package::{
     AccessControlHandling, ContentPackage, IdentifierRule, ImportMode, InstallOptions,
     InstallReport, PackageLimits, Result, SkipReason,
@@ -157,7 +157,7 @@ fn a_package_does_no_more_than_its_user_may() {
             &PackageLimits::default(),
         )
         .unwrap();
-        let viewer = repository.viewer(Some("ann")).unwrap();
+        let viewer = Viewer::of_user(Some("ann"));
         let mut session = repository.session_as(&viewer).unwrap();
         let before = repository.head_root().unwrap();
         let options = InstallOptions {

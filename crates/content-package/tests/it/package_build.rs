@@ -29,7 +29,7 @@ fn filter_of(roots: &[&str]) -> PackageFilter {
 
 fn build(source: &Memory, filter: &PackageFilter) -> Vec<u8> {
     let mut out = Cursor::new(Vec::new());
-    write_package(&mut out, &manifest(filter.clone()), source).unwrap();
+    write_package(&mut out, &manifest(filter.clone()), source, &PackageLimits::default()).unwrap();
     out.into_inner()
 }
 
@@ -216,11 +216,40 @@ fn names_that_no_package_can_carry_are_refused() {
     let child = file(&mut target, "x.txt", "x");
     target.root.children.push(Subtree::new("trap.dir", "sling:Folder").with_child(child));
     let mut out = Cursor::new(Vec::new());
-    let error = write_package(&mut out, &manifest(filter_of(&["/trap.dir"])), &target).unwrap_err();
+    let manifest = manifest(filter_of(&["/trap.dir"]));
+    let error = write_package(&mut out, &manifest, &target, &PackageLimits::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "/trap.dir/x.txt: the name of this node or of an ancestor cannot be used in a package; rename it"
     );
+}
+
+#[test]
+fn what_is_built_keeps_to_the_limits() {
+    let mut target = Memory::new();
+    let files = [file(&mut target, "a.txt", "12345"), file(&mut target, "b.txt", "67890")];
+    let folder = files.into_iter().fold(Subtree::new("x", "sling:Folder"), Subtree::with_child);
+    let nodes = folder.node_count();
+    target.root.children.push(folder);
+    let manifest = manifest(filter_of(&["/x"]));
+    let build = |limits: &PackageLimits| {
+        let mut out = Cursor::new(Vec::new());
+        let built = write_package(&mut out, &manifest, &target, limits);
+        built.map(|_| ()).map_err(|error| (error.to_string(), out.into_inner().len()))
+    };
+    let within =
+        PackageLimits { max_nodes: nodes, max_total_bytes: 10, ..PackageLimits::default() };
+    assert_eq!(build(&within), Ok(()));
+    let entries = PackageLimits { max_entries: 8, ..within.clone() };
+    for (limits, limit) in [
+        (PackageLimits { max_nodes: nodes - 1, ..within.clone() }, "4 nodes, or 536870912 bytes"),
+        (PackageLimits { max_total_bytes: 9, ..within.clone() }, "9 bytes of files"),
+        (entries, "8 files and folders"),
+    ] {
+        let (message, written) = build(&limits).unwrap_err();
+        assert!(message.contains(&format!("selects more than {limit}")), "{message}");
+        assert_eq!(written, 0, "{message}");
+    }
 }
 
 #[test]
@@ -333,7 +362,7 @@ fn policies_come_back_without_being_asked_for() {
         let mut out = Cursor::new(Vec::new());
         let manifest =
             PackageManifest { properties: BTreeMap::new(), ..manifest(filter_of(&["/site"])) };
-        write_package(&mut out, &manifest, source).unwrap();
+        write_package(&mut out, &manifest, source, &PackageLimits::default()).unwrap();
         out.into_inner()
     };
     let text_of = |bytes: &[u8]| {

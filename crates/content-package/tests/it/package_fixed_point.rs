@@ -53,7 +53,7 @@ fn exported(target: &Memory, package: &BytePackage, filter: &PackageFilter) -> V
         ..PackageManifest::default()
     };
     let mut out = Cursor::new(Vec::new());
-    write_package(&mut out, &manifest, target).unwrap();
+    write_package(&mut out, &manifest, target, &PackageLimits::default()).unwrap();
     out.into_inner()
 }
 

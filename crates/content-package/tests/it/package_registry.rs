@@ -535,7 +535,7 @@ fn a_new_package_is_built_from_its_filter() {
     let id = PackageId::parse("g:mine:1");
     let stored = PackageSession::new(&mut session).create(&id, &filters, &stamp()).unwrap();
     let report = PackageSession::new(&mut session)
-        .build(&stored.path, &mut Cursor::new(Vec::new()), &stamp())
+        .build(&stored.path, &mut Cursor::new(Vec::new()), &stamp(), &PackageLimits::default())
         .unwrap();
     session.commit("built", SystemTime::UNIX_EPOCH).unwrap();
     assert_eq!(report.nodes, 3);

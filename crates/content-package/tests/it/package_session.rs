@@ -195,7 +195,8 @@ fn node_types_and_namespaces_of_packages_are_registered() {
     )
     .unwrap();
     let mut out = std::io::Cursor::new(Vec::new());
-    tympan_content_package::build::write_package(&mut out, &manifest, &snapshot).unwrap();
+    let limits = PackageLimits::default();
+    tympan_content_package::build::write_package(&mut out, &manifest, &snapshot, &limits).unwrap();
     let mut built = ContentPackage::read(out, "built.zip", &PackageLimits::default()).unwrap();
     let other = Repository::in_memory().unwrap();
     let mut session = other.session("admin").unwrap();

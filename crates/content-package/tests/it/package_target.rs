@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Write};
 
-use tympan_content::{BlobId, NodePath, Subtree};
+use tympan_content::{BlobId, NodePath, Subtree, SubtreeBudget};
 use tympan_content_package::build::ExportSource;
 use tympan_content_package::{
     ContentPackage, Error, ExistingNode, InstallReport, InstallTarget, PackageLimits, Result,
@@ -71,8 +71,9 @@ impl InstallTarget for Memory {
 }
 
 impl ExportSource for Memory {
-    fn read_subtree(&self, path: &NodePath) -> Result<Option<Subtree>> {
-        Ok(self.root.find_descendant(path.as_str()).cloned())
+    fn read_subtree(&self, path: &NodePath, budget: &mut SubtreeBudget) -> Result<Option<Subtree>> {
+        let subtree = self.root.find_descendant(path.as_str());
+        Ok(subtree.filter(|subtree| budget.take(subtree.node_count(), 0)).cloned())
     }
 
     fn read_node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {

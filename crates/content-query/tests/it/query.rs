@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use tympan_content::{
     Error as ContentError, IndexState, JCR_CONTENT, JcrDate, NodePath, Property, Repository,
-    Subtree, Value, ValueType,
+    Subtree, Value, ValueType, Viewer,
 };
 use tympan_content_query::{
     BuilderQuery, ContentQuery, Error, QueryEngine, QueryLimits, QueryRequest, parse_sql2,
@@ -616,7 +616,7 @@ fn slow_statements_are_gathered_by_what_they_have_in_common() {
 #[test]
 fn a_hidden_node_is_in_no_result() {
     let repository = site();
-    let anonymous = repository.viewer(None).unwrap();
+    let anonymous = Viewer::anonymous();
     let snapshot = repository.snapshot().unwrap().as_viewer(&anonymous);
     for statement in [
         "SELECT * FROM [nt:base]",

@@ -1,6 +1,6 @@
 //! Queries of viewers who may not read everything.
 
-use tympan_content::{Property, Repository, Subtree, Value, ValueType};
+use tympan_content::{Property, Repository, Subtree, Value, ValueType, Viewer};
 use tympan_content_query::{QueryEngine, QueryRequest, parse_sql2};
 
 use crate::test_session::{commit, path};
@@ -37,7 +37,7 @@ fn a_property_that_may_not_be_read_finds_no_row() {
     let count_rows = |user: Option<&str>| {
         let snapshot = repository.snapshot().unwrap();
         let seen = match user {
-            Some(user) => snapshot.as_viewer(&repository.viewer(Some(user)).unwrap()),
+            Some(user) => snapshot.as_viewer(&Viewer::of_user(Some(user))),
             None => snapshot,
         };
         let statement = format!("SELECT * FROM [nt:base] WHERE [hidden] = '{UUID}'");

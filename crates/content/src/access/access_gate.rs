@@ -4,9 +4,9 @@
 //! that is visible only in part, an [`AccessMask`].
 //!
 //! Invariants
-//! * An item is visible only if both the policies of the state that is read *and* those of the newest state of `main`
-//!   allow reading it. A past state therefore shows nothing that was closed later, and a policy that is being moved
-//!   still closes its old location.
+//! * An item is visible only if the policies of the state that is read, those of the newest state of `main`, *and* the
+//!   former policies of nodes that were removed from `main` since allow reading it. A past state or a branch therefore
+//!   shows nothing that was closed later, and a policy that is being moved still closes its old location.
 //! * `rep:password` and `rep:pwd` are never visible.
 //! * Viewers with equal permissions get equal decisions for every request.
 //! * If a second viewer is compared, each decision that would differ for that viewer is recorded before the decision is
@@ -35,10 +35,10 @@ pub(crate) struct AccessGate {
     compared: Option<ComparedViewer>,
 }
 
-/// The permissions by the policies of the state, and by those of the newest state of `main` if these differ. If both
-/// are `None`, nothing is visible.
+/// The permissions by the policies of the state, by those of the newest state of `main` if these differ, and by former
+/// policies if any apply. If the first is `None`, nothing is visible.
 #[derive(Debug, Clone)]
-struct EffectivePermissions([Option<Arc<ViewerPermissions>>; 2]);
+struct EffectivePermissions([Option<Arc<ViewerPermissions>>; 3]);
 
 /// A second viewer of the same state.
 #[derive(Debug, Clone)]
@@ -52,47 +52,50 @@ struct ComparedViewer {
 /// The permissions of a viewer without its identity. Viewers with equal fingerprints get equal decisions for every
 /// request on a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AccessFingerprint([Option<ChunkId>; 2]);
+pub struct AccessFingerprint([Option<ChunkId>; 3]);
 
 impl fmt::Display for AccessFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().flatten().try_for_each(|lens| write!(f, "{lens}"))
+        self.0.iter().flatten().try_for_each(|digest| write!(f, "{digest}"))
     }
 }
 
 impl AccessGate {
     /// Returns true if the policies of the state decide alone.
     pub(crate) fn is_state_only(&self) -> bool {
-        let EffectivePermissions([own, newest]) = &self.permissions;
-        own.is_some() && newest.is_none()
+        matches!(self.permissions.0, [Some(_), None, None])
     }
 
     /// Returns the number of the rules if they decide alone, so that decisions about a node can be cached; `None` if
     /// other rules take part in the decision.
     pub(crate) fn rule_number(&self) -> Option<u64> {
         match (&self.permissions.0, &self.compared) {
-            ([Some(lens), None], None) => Some(lens.rule_number()),
+            ([Some(permissions), None, None], None) => Some(permissions.rule_number()),
             _ => None,
         }
     }
 
     /// Creates the gate of a viewer with the permissions by the policies of the state, and by those of the newest state
-    /// of `main` if these differ.
-    pub(super) fn new(own: Arc<ViewerPermissions>, newest: Option<Arc<ViewerPermissions>>) -> Self {
-        Self { permissions: EffectivePermissions([Some(own), newest]), compared: None }
+    /// of `main` and by former policies where these count too.
+    pub(super) fn new(
+        own: Arc<ViewerPermissions>,
+        [newest, former]: [Option<Arc<ViewerPermissions>>; 2],
+    ) -> Self {
+        Self { permissions: EffectivePermissions([Some(own), newest, former]), compared: None }
     }
 
     /// Creates a gate that denies everything.
     pub(crate) fn deny_all() -> Self {
-        Self { permissions: EffectivePermissions([None, None]), compared: None }
+        Self { permissions: EffectivePermissions([None, None, None]), compared: None }
     }
 
     /// Returns the same gate, which also records decisions that would differ for the viewer of `other`.
     pub(crate) fn compared_with(&self, other: &Self) -> Self {
         let is_shut = self.permissions.0[0].is_none() || other.permissions.0[0].is_none();
-        let lenses = (self.fingerprint() != other.fingerprint()).then(|| other.permissions.clone());
+        let effective =
+            (self.fingerprint() != other.fingerprint()).then(|| other.permissions.clone());
         let beside =
-            ComparedViewer { permissions: lenses, differs: Arc::new(AtomicBool::new(is_shut)) };
+            ComparedViewer { permissions: effective, differs: Arc::new(AtomicBool::new(is_shut)) };
         Self { permissions: self.permissions.clone(), compared: Some(beside) }
     }
 
@@ -105,16 +108,16 @@ impl AccessGate {
     /// Returns the permissions of the viewer, without its identity.
     pub(crate) fn fingerprint(&self) -> AccessFingerprint {
         AccessFingerprint(
-            [0, 1].map(|at: usize| self.permissions.0.get(at)?.as_ref().map(|lens| lens.digest())),
+            self.permissions.0.each_ref().map(|permissions| permissions.as_ref().map(|permissions| permissions.digest())),
         )
     }
 
     /// Makes a decision, and records whether it differs for the compared viewer.
     fn decide_with<T: PartialEq>(&self, of: impl Fn(&EffectivePermissions) -> T) -> T {
         let own = of(&self.permissions);
-        if let Some(ComparedViewer { permissions: Some(lenses), differs }) = &self.compared
+        if let Some(ComparedViewer { permissions: Some(effective), differs }) = &self.compared
             && !differs.load(Ordering::Relaxed)
-            && of(lenses) != own
+            && of(effective) != own
         {
             differs.store(true, Ordering::Relaxed);
         }
@@ -123,14 +126,15 @@ impl AccessGate {
 
     /// Returns true if no policy restricts the viewer.
     pub(crate) fn is_unrestricted(&self) -> bool {
-        self.decide_with(|lenses| {
-            lenses.all_permit(|lens| matches!(lens, ViewerPermissions::Unrestricted))
+        self.decide_with(|effective| {
+            effective
+                .all_permit(|permissions| matches!(permissions, ViewerPermissions::Unrestricted))
         })
     }
 
     /// Returns true if a node is visible.
     pub(crate) fn can_see(&self, path: &NodePath, primary_type: &str) -> bool {
-        self.decide_with(|lenses| lenses.can_see(path, primary_type))
+        self.decide_with(|effective| effective.can_see(path, primary_type))
     }
 
     /// Returns which of the wanted privileges are granted for an item.
@@ -139,27 +143,29 @@ impl AccessGate {
         item: &AccessedItem<'_>,
         privileges: Privileges,
     ) -> Privileges {
-        self.decide_with(|lenses| {
-            lenses.granted_privileges(privileges, |lens, left| lens.granted_privileges(item, left))
+        self.decide_with(|effective| {
+            effective.granted_privileges(privileges, |permissions, left| {
+                permissions.granted_privileges(item, left)
+            })
         })
     }
 
     /// Returns which of the wanted privileges are granted for the repository as a whole.
     pub(crate) fn granted_in_repository(&self, privileges: Privileges) -> Privileges {
-        self.decide_with(|lenses| {
-            lenses.granted_privileges(privileges, ViewerPermissions::granted_in_repository)
+        self.decide_with(|effective| {
+            effective.granted_privileges(privileges, ViewerPermissions::granted_in_repository)
         })
     }
 
     /// Returns the visibility of the children of a node, except policies.
     pub(crate) fn child_visibility(&self, path: &NodePath) -> ChildVisibility {
-        self.decide_with(|lenses| lenses.child_visibility(path))
+        self.decide_with(|effective| effective.child_visibility(path))
     }
 
     /// Returns true if everything in a record, except policies and passwords, is visible: the node and, unless its
     /// children have records of their own, all descendants. Returns `false` in doubt.
     pub(crate) fn can_see_record(&self, path: &NodePath, inner: RecordExtent) -> bool {
-        self.decide_with(|lenses| lenses.can_see_record(path, inner))
+        self.decide_with(|effective| effective.can_see_record(path, inner))
     }
 
     /// Returns the hidden parts of a document; `None` if all of it is visible.
@@ -170,7 +176,7 @@ impl AccessGate {
         inner: RecordExtent,
     ) -> Option<Arc<AccessMask>> {
         let mask =
-            self.decide_with(|lenses| ComparableMask(lenses.compute_mask(path, body, inner)));
+            self.decide_with(|effective| ComparableMask(effective.compute_mask(path, body, inner)));
         mask.0.map(Arc::new)
     }
 }
@@ -190,11 +196,11 @@ impl PartialEq for ComparableMask {
 
 impl EffectivePermissions {
     fn all_permit(&self, sees: impl Fn(&ViewerPermissions) -> bool) -> bool {
-        self.0[0].is_some() && self.0.iter().flatten().all(|lens| sees(lens))
+        self.0[0].is_some() && self.0.iter().flatten().all(|permissions| sees(permissions))
     }
 
     fn can_see(&self, path: &NodePath, primary_type: &str) -> bool {
-        self.all_permit(|lens| lens.can_see(path.as_str(), primary_type))
+        self.all_permit(|permissions| permissions.can_see(path.as_str(), primary_type))
             && !is_secret_path(path.as_str())
     }
 
@@ -206,27 +212,28 @@ impl EffectivePermissions {
         if self.0[0].is_none() {
             return Privileges::NONE;
         }
-        self.0.iter().flatten().fold(privileges, |left, lens| of(lens, left))
+        self.0.iter().flatten().fold(privileges, |left, permissions| of(permissions, left))
     }
 
     fn child_visibility(&self, path: &NodePath) -> ChildVisibility {
-        let mut lenses = self.0.iter().flatten();
-        let Some(first) = lenses.next() else {
+        let mut others = self.0.iter().flatten();
+        let Some(first) = others.next() else {
             return ChildVisibility::Uniform { is_visible: false, exceptions: BTreeMap::new() };
         };
         let own = first.child_visibility(path.as_str());
-        lenses
-            .fold(own, |own, lens| intersect_visibility(own, lens.child_visibility(path.as_str())))
+        others.fold(own, |own, permissions| {
+            intersect_visibility(own, permissions.child_visibility(path.as_str()))
+        })
     }
 
     fn can_see_record(&self, path: &NodePath, inner: RecordExtent) -> bool {
         let path = path.as_str();
-        self.all_permit(|lens| match inner {
-            RecordExtent::All => lens.can_see_subtree(path),
-            RecordExtent::None => lens.can_see_whole_node(path),
+        self.all_permit(|permissions| match inner {
+            RecordExtent::All => permissions.can_see_subtree(path),
+            RecordExtent::None => permissions.can_see_whole_node(path),
             RecordExtent::JcrContent => {
                 let content = format!("{path}/{}", crate::JCR_CONTENT);
-                lens.can_see_whole_node(path) && lens.can_see_subtree(&content)
+                permissions.can_see_whole_node(path) && permissions.can_see_subtree(&content)
             }
         })
     }
@@ -258,7 +265,9 @@ impl EffectivePermissions {
         let mut has_visible = false;
         for (name, _) in body.properties(node) {
             let is_visible = name != PASSWORD_PROPERTY
-                && self.all_permit(|lens| lens.can_see_property(path.as_str(), primary_type, name));
+                && self.all_permit(|permissions| {
+                    permissions.can_see_property(path.as_str(), primary_type, name)
+                });
             has_visible |= is_visible;
             if !is_visible {
                 hidden.push(Box::from(name));

@@ -40,17 +40,17 @@ impl AccessPolicies {
         accounts: &Self,
     ) -> Arc<ViewerPermissions> {
         let key = (identity.clone(), accounts.id);
-        if let Some(lens) = lock_ignoring_poison(&self.permissions_by_viewer).get(&key) {
-            return lens.clone();
+        if let Some(permissions) = lock_ignoring_poison(&self.permissions_by_viewer).get(&key) {
+            return permissions.clone();
         }
         let principals = accounts.accounts.principals_for(identity);
-        let lens = Arc::new(ViewerPermissions::new(principals, &self.documents));
-        let mut lenses = lock_ignoring_poison(&self.permissions_by_viewer);
-        if lenses.len() >= MAX_CACHED_PERMISSIONS {
-            lenses.clear();
+        let permissions = Arc::new(ViewerPermissions::new(principals, &self.documents));
+        let mut cache = lock_ignoring_poison(&self.permissions_by_viewer);
+        if cache.len() >= MAX_CACHED_PERMISSIONS {
+            cache.clear();
         }
-        lenses.insert(key, lens.clone());
-        lens
+        cache.insert(key, permissions.clone());
+        permissions
     }
 
     /// Returns the accounts with some documents replaced; `None` stands for a removed document.

@@ -36,7 +36,7 @@ pub(crate) fn find_changed_administrator(
     pending: &Snapshot,
 ) -> Result<Option<NodePath>> {
     let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
-    for key in pending.0.record_edits.keys() {
+    for key in pending.view.record_edits.keys() {
         let path = record_key::record_path(key)?;
         if is_path_within(path.as_str(), ACCOUNTS_ROOT) {
             before.insert(key.to_vec(), DocumentAccounts::read_document(base, key, &path)?);
@@ -46,7 +46,7 @@ pub(crate) fn find_changed_administrator(
     if before.is_empty() {
         return Ok(None);
     }
-    let policies = base.0.repository_state.cache.access_policies.policies_of(&base.0)?;
+    let policies = base.view.repository_state.cache.access_policies.policies_of(&base.view)?;
     let (removed_accounts, made) =
         (differing_accounts(&before, &after), differing_accounts(&after, &before));
     if let Some(removed_account) =
@@ -81,8 +81,8 @@ fn differing_accounts(
 
 impl DocumentAccounts {
     fn read_document(snapshot: &Snapshot, key: &[u8], path: &NodePath) -> Result<Self> {
-        let Some(record) = snapshot.0.find_record(key)? else { return Ok(Self::default()) };
-        let body = snapshot.0.load_body(&record, path)?;
+        let Some(record) = snapshot.view.find_record(key)? else { return Ok(Self::default()) };
+        let body = snapshot.view.load_body(&record, path)?;
         let tree = body.subtree(body.root());
         let mut passwords = BTreeMap::new();
         collect_passwords(path, &tree, &mut passwords);

@@ -19,10 +19,10 @@ impl ErrorRedactor {
             Error::Conflicts(conflicts) => Error::Conflicts(
                 conflicts.into_iter().map(|conflict| self.redact_conflict(conflict)).collect(),
             ),
-            Error::NotUnique { property, path, existing_path: holder_path } => Error::NotUnique {
+            Error::NotUnique { property, path, existing_path } => Error::NotUnique {
                 property,
                 path,
-                existing_path: holder_path.filter(|holder| self.is_visible(holder)),
+                existing_path: existing_path.filter(|holder| self.is_visible(holder)),
             },
             error => error,
         }

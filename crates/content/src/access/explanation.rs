@@ -62,7 +62,7 @@ impl Repository {
         privileges: Privileges,
     ) -> Result<Vec<PrivilegeExplanation>> {
         let policies = self.0.cache.access_policies.policies_of_main(&self.0)?;
-        let lens = policies.permissions_for(&viewer.0, &policies);
+        let permissions = policies.permissions_for(&viewer.0, &policies);
         let principals = policies.accounts.principals_for(&viewer.0);
         let node = self.snapshot()?.node(path)?;
         let primary_type = node.as_ref().map_or("", |node| node.primary_type());
@@ -74,7 +74,7 @@ impl Repository {
         let reason = |privilege| {
             let requested_privileges = Privileges::find(privilege).unwrap_or_default();
             let (is_granted, cause) =
-                decide_privilege(&lens, &principals, &item, requested_privileges);
+                decide_privilege(&permissions, &principals, &item, requested_privileges);
             let cause = if cause == PrivilegeCause::ClosedGroup(None) {
                 PrivilegeCause::ClosedGroup(cug())
             } else {
@@ -87,12 +87,12 @@ impl Repository {
 }
 
 fn decide_privilege(
-    lens: &ViewerPermissions,
+    permissions: &ViewerPermissions,
     principals: &ViewerPrincipals,
     item: &AccessedItem<'_>,
     privileges: Privileges,
 ) -> (bool, PrivilegeCause) {
-    let Some((rules, is_closed)) = lens.rules_at(item.path) else {
+    let Some((rules, is_closed)) = permissions.rules_at(item.path) else {
         return (true, PrivilegeCause::Administrator);
     };
     if is_closed && Privileges::READ.contains(privileges) {

@@ -15,23 +15,37 @@ use crate::{Result, Snapshot};
 pub(crate) struct AccessPolicyIds {
     own_id: u64,
     main_id: u64,
+    former_id: Option<u64>,
 }
 
 impl AccessGate {
+    /// Opens the access gate of a state for a viewer; `None` for the program itself. If the policies cannot be read, the
+    /// gate denies everything, and [`Snapshot::failure`] returns the reason.
+    pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Option<Arc<Self>> {
+        if viewer.is_system() {
+            return None;
+        }
+        Some(Self::open_or_reuse(snapshot, viewer).unwrap_or_else(|error| {
+            tracing::error!(error = %error, "cannot read the access control policies");
+            snapshot.record_failure(error);
+            Arc::new(Self::deny_all())
+        }))
+    }
+
     /// Opens the access gate of a state for a viewer. Reuses the gate that was opened last if it fits.
-    pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Result<Arc<Self>> {
-        let view = &snapshot.0;
+    fn open_or_reuse(snapshot: &Snapshot, viewer: &Viewer) -> Result<Arc<Self>> {
+        let view = &snapshot.view;
         let cache = &view.repository_state.cache.access_policies;
         if !is_commit_base(view)
             && let Some(main) = view.repository_state.chunks.read_ref(MAIN_BRANCH)?
-            && let Some(gate) = cache.cached_gate(view.content_map, main, viewer)
+            && let Some(gate) = cache.cached_gate(view.root_id, main, viewer)
         {
             return Ok(gate);
         }
         let (gate, _, main) = Self::open_at_newest(view, viewer)?;
         let gate = Arc::new(gate);
         if let Some(main) = main {
-            cache.cache_gate(view.content_map, main, viewer, &gate);
+            cache.cache_gate(view.root_id, main, viewer, &gate);
         }
         Ok(gate)
     }
@@ -60,9 +74,18 @@ impl AccessGate {
                 (main, Some(root))
             }
         };
-        let main_permissions = (own.id != main.id).then(|| main.permissions_for(&viewer.0, &main));
-        let rulings = AccessPolicyIds { own_id: own.id, main_id: main.id };
-        let gate = Self::new(own.permissions_for(&viewer.0, &main), main_permissions);
+        let former = match root {
+            Some(root) => cache.former_policies_for(view, &main, root)?,
+            None => None,
+        };
+        let rulings = AccessPolicyIds {
+            own_id: own.id,
+            main_id: main.id,
+            former_id: former.as_ref().map(|policies| policies.id),
+        };
+        let others = [(own.id != main.id).then(|| main.clone()), former];
+        let others = others.map(|policies| Some(policies?.permissions_for(&viewer.0, &main)));
+        let gate = Self::new(own.permissions_for(&viewer.0, &main), others);
         Ok((gate, rulings, root))
     }
 }

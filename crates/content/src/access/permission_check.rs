@@ -20,16 +20,21 @@
 
 use std::collections::BTreeSet;
 
-use tympan_store::SortedMap;
+use tympan_store::{ChunkId, SortedMap};
 
 use crate::access::access_gate::AccessGate;
 use crate::access::administrator::find_changed_administrator;
+use crate::access::gate_opening::AccessPolicyIds;
 use crate::access::policy::{is_policy_name, is_policy_path};
 use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
+use crate::access::viewer::Viewer;
 use crate::branch::branch_ref::MAIN_BRANCH;
 use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
+use crate::repository::Repository;
+use crate::snapshot::SnapshotView;
+use crate::version::version_entry::{VersionMapKey, parse_version_key};
 use crate::withdrawal;
 use crate::{
     Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree,
@@ -46,23 +51,66 @@ pub(crate) struct SessionChanges<'a> {
     pub(crate) moves: &'a [(NodePath, NodePath)],
 }
 
-/// Checks that a viewer may commit the changes of a session.
-///
-/// # Errors
-/// [`Error::AccessDenied`] with the first privilege that is missing; errors of the store.
-pub(crate) fn check_commit(changed: &SessionChanges<'_>, gate: &AccessGate) -> Result<()> {
+/// The permission of one commit: checked on the newest state, and again on the state onto which the edits are written.
+pub(crate) struct CommitPermission<'a> {
+    changes: SessionChanges<'a>,
+    viewer: &'a Viewer,
+    /// The state whose policies permit the commit, and the numbers of these policies; `None` if no policy applies.
+    permitted_by: Option<(ChunkId, AccessPolicyIds)>,
+}
+
+impl<'a> CommitPermission<'a> {
+    /// Checks that the viewer has the privileges that the edits need, by the newest policies.
+    ///
+    /// # Errors
+    /// [`Error::AccessDenied`] with the first privilege that is missing; errors of the store.
+    pub(crate) fn check(
+        repository: &Repository,
+        changes: SessionChanges<'a>,
+        viewer: &'a Viewer,
+    ) -> Result<Self> {
+        let pending = &changes.pending_snapshot.view;
+        let has_edits = !(pending.record_edits.is_empty() && pending.version_edits.is_empty());
+        let mut permitted_by = None;
+        if has_edits && !viewer.is_system() {
+            let newest = repository.snapshot()?;
+            let (gate, policy_ids) = AccessGate::open_with_policy_ids(&newest.view, viewer)?;
+            check_changes(&changes, &gate)?;
+            permitted_by = Some((newest.root_id(), policy_ids));
+        }
+        Ok(Self { changes, viewer, permitted_by })
+    }
+
+    /// Repeats the check for the state onto which the edits are written. It costs nothing if that is the state already
+    /// checked, and little if its policies and groups are the same.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn recheck(&self, head: &SnapshotView) -> Result<()> {
+        let Some((root, permitted_ids)) = self.permitted_by else { return Ok(()) };
+        if head.root_id == root && head.repository_state.branch == MAIN_BRANCH {
+            return Ok(());
+        }
+        let (gate, policy_ids) = AccessGate::open_with_policy_ids(head, self.viewer)?;
+        if policy_ids == permitted_ids { Ok(()) } else { check_changes(&self.changes, &gate) }
+    }
+}
+
+/// Checks that the viewer of a gate may commit the changes of a session.
+fn check_changes(changes: &SessionChanges<'_>, gate: &AccessGate) -> Result<()> {
     if gate.is_unrestricted() {
         return Ok(());
     }
-    let check = CommitPermissionCheck { changes: changed, gate };
+    let check = CommitPermissionCheck { changes, gate };
+    check.check_versions()?;
     check.check_moved_away()?;
     check.check_withdrawn()?;
-    if let Some(path) = find_changed_administrator(changed.base_snapshot, changed.pending_snapshot)?
+    if let Some(path) = find_changed_administrator(changes.base_snapshot, changes.pending_snapshot)?
     {
         return Err(Error::AccessDenied { path, privilege: "jcr:all" });
     }
     let recut = check.find_recut_nodes()?;
-    for (key, after) in &changed.pending_snapshot.0.record_edits {
+    for (key, after) in &changes.pending_snapshot.view.record_edits {
         let path = record_key::record_path(key)?;
         if !recut.iter().any(|top| path != *top && path.is_within(top)) {
             check.check_record(&path, after.as_deref(), recut.contains(&path))?;
@@ -77,10 +125,32 @@ struct CommitPermissionCheck<'a> {
 }
 
 impl CommitPermissionCheck<'_> {
+    /// Checks the permission to create, label or remove versions.
+    fn check_versions(&self) -> Result<()> {
+        let (base, pending) = (self.changes.base_snapshot, &self.changes.pending_snapshot.view);
+        for key in pending.version_edits.keys() {
+            let VersionMapKey::Version { history, name } = parse_version_key(key)? else {
+                continue;
+            };
+            if name.is_empty() {
+                continue;
+            }
+            let history_entry = match pending.version_history(history)? {
+                Some(entry) => Some(entry),
+                None => base.view.version_history(history)?,
+            };
+            let Some(path) = history_entry.map(|history| history.path) else { continue };
+            let node = base.node(&path)?;
+            let primary_type = node.as_ref().map_or("nt:unstructured", |node| node.primary_type());
+            self.require(&path, None, primary_type, Privileges::VERSION_MANAGEMENT)?;
+        }
+        Ok(())
+    }
+
     /// Returns the nodes whose children moved into records of their own or back out of them.
     fn find_recut_nodes(&self) -> Result<BTreeSet<NodePath>> {
         let mut paths = BTreeSet::new();
-        for (key, after) in &self.changes.pending_snapshot.0.record_edits {
+        for (key, after) in &self.changes.pending_snapshot.view.record_edits {
             let path = record_key::record_path(key)?;
             let before = self.record_before(&path)?;
             let is_folder =
@@ -113,13 +183,13 @@ impl CommitPermissionCheck<'_> {
 
     /// Checks the permission to remove or move documents that are activated.
     fn check_withdrawn(&self) -> Result<()> {
-        let base = &self.changes.base_snapshot.0;
+        let base = &self.changes.base_snapshot.view;
         if base.repository_state.branch != MAIN_BRANCH {
             return Ok(());
         }
         let unstamped = withdrawal::activated_map(base)?;
         let has_unstamped = unstamped != SortedMap::EMPTY_MAP;
-        for (key, after) in &self.changes.pending_snapshot.0.record_edits {
+        for (key, after) in &self.changes.pending_snapshot.view.record_edits {
             let Some(before) = base.find_record(key)? else { continue };
             let is_stamped = before.summary.is_activated();
             if !is_stamped
@@ -134,8 +204,8 @@ impl CommitPermissionCheck<'_> {
                     after.summary.primary_type() == before.summary.primary_type()
                 }
                 Some(after) => {
-                    let view = &self.changes.pending_snapshot.0;
-                    withdrawal::is_still_activated(view, &path, (&before, after))?
+                    let view = &self.changes.pending_snapshot.view;
+                    withdrawal::is_still_activated(view, &path, &before, after)?
                 }
                 None => false,
             };
@@ -167,7 +237,7 @@ impl CommitPermissionCheck<'_> {
             // The old node was moved away; this one is new.
             return Ok(None);
         }
-        self.changes.base_snapshot.0.find_record(&record_key::record_key(&origin)?)
+        self.changes.base_snapshot.view.find_record(&record_key::record_key(&origin)?)
     }
 
     /// Compares a record with its previous state.
@@ -185,7 +255,7 @@ impl CommitPermissionCheck<'_> {
             match record {
                 Some(_) if is_recut => snapshot.read_subtree(path),
                 Some(record) => {
-                    let body = snapshot.0.load_body(record, path)?;
+                    let body = snapshot.view.load_body(record, path)?;
                     Ok(Some(body.subtree(body.root())))
                 }
                 None => Ok(None),

@@ -23,7 +23,7 @@ pub(crate) const ACCOUNTS_ROOT: &str = "/home";
 const CUG_ROOT_PATH: &str = "/content";
 
 /// The access control content of one document.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct AccessControlDocument {
     pub(crate) policies: Vec<AccessPolicy>,
     pub(crate) closed_user_groups: Vec<ClosedUserGroup>,
@@ -31,7 +31,7 @@ pub(crate) struct AccessControlDocument {
 }
 
 /// The ordered entries that apply to a node and its descendants.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AccessPolicy {
     /// The controlled node; `None` for the repository as a whole.
     pub(crate) controlled_node: Option<NodePath>,
@@ -52,7 +52,7 @@ pub(crate) struct AccessControlEntry {
 }
 
 /// A closed user group: the only principals that may read a node and its descendants.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ClosedUserGroup {
     pub(crate) node: NodePath,
     pub(crate) principals: Vec<String>,
@@ -102,6 +102,24 @@ impl AccessControlDocument {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.policies.is_empty() && self.closed_user_groups.is_empty() && self.accounts.is_empty()
+    }
+
+    /// Returns true if a policy or closed user group of the document controls one of certain nodes.
+    pub(super) fn controls_any(&self, is_included: impl Fn(&NodePath) -> bool) -> bool {
+        self.policies.iter().filter_map(|policy| policy.controlled_node.as_ref()).any(&is_included)
+            || self.closed_user_groups.iter().any(|group| is_included(&group.node))
+    }
+
+    /// Retains the policies and closed user groups of certain nodes, and the policies of the repository as a whole.
+    pub(super) fn retain_policies(&mut self, is_included: impl Fn(&NodePath) -> bool) {
+        self.policies.retain(|policy| policy.controlled_node.as_ref().is_none_or(&is_included));
+        self.closed_user_groups.retain(|group| is_included(&group.node));
+    }
+
+    /// Appends the policies and closed user groups of another document.
+    pub(super) fn append_policies(&mut self, other: Self) {
+        self.policies.extend(other.policies);
+        self.closed_user_groups.extend(other.closed_user_groups);
     }
 
     fn collect_from(&mut self, path: &NodePath, node: &Subtree) {

@@ -19,6 +19,8 @@ pub(crate) struct AccessPolicyCache {
     pub(super) cached_states: Mutex<Vec<CachedPolicyState>>,
     /// The newest state of `main` that was requested.
     pub(super) newest_main: Mutex<Option<(ChunkId, Arc<AccessPolicies>)>>,
+    /// The former policies that apply to states that were read recently.
+    pub(super) former_policies: Mutex<Vec<CachedFormerPolicies>>,
     /// The gate that was opened last; most requests come from one viewer (anonymous) and for one state.
     last_gate: ArcSwapOption<CachedAccessGate>,
     pub(super) next_id: AtomicU64,
@@ -28,7 +30,7 @@ pub(crate) struct AccessPolicyCache {
 
 /// A gate and the parameters it was opened with.
 struct CachedAccessGate {
-    content_map: SortedMap,
+    root: ChunkId,
     /// The newest state of `main`, whose policies also apply.
     main_root: ChunkId,
     viewer: Viewer,
@@ -43,32 +45,43 @@ pub(super) struct CachedPolicyState {
     pub(super) policies: Arc<AccessPolicies>,
 }
 
+/// The policies of the newest state of `main` together with former ones, by the maps of former policies of a state and
+/// of `main`.
+pub(super) struct CachedFormerPolicies {
+    pub(super) own_map: SortedMap,
+    pub(super) main_map: SortedMap,
+    /// The set of policies of `main`.
+    pub(super) main_id: u64,
+    /// `None` if no former policy applies.
+    pub(super) policies: Option<Arc<AccessPolicies>>,
+}
+
 impl AccessPolicyCache {
     /// Returns the cached gate if it was opened with these parameters.
     pub(crate) fn cached_gate(
         &self,
-        content: SortedMap,
+        root: ChunkId,
         main: ChunkId,
         viewer: &Viewer,
     ) -> Option<Arc<AccessGate>> {
         let last = self.last_gate.load();
-        let last = last.as_ref().filter(|last| {
-            last.main_root == main && last.content_map == content && last.viewer == *viewer
-        });
+        let last = last
+            .as_ref()
+            .filter(|last| last.main_root == main && last.root == root && last.viewer == *viewer);
         last.map(|last| Arc::clone(&last.gate))
     }
 
     /// Caches the gate that was opened last.
     pub(crate) fn cache_gate(
         &self,
-        content: SortedMap,
+        root: ChunkId,
         main: ChunkId,
         viewer: &Viewer,
         gate: &Arc<AccessGate>,
     ) {
         let (viewer, gate) = (viewer.clone(), Arc::clone(gate));
         self.last_gate.store(Some(Arc::new(CachedAccessGate {
-            content_map: content,
+            root,
             main_root: main,
             viewer,
             gate,

@@ -164,7 +164,7 @@ impl AccessPolicyCache {
         Ok(())
     }
 
-    fn build_policies(
+    pub(super) fn build_policies(
         &self,
         documents: BTreeMap<Vec<u8>, Arc<AccessControlDocument>>,
     ) -> Arc<AccessPolicies> {
@@ -175,8 +175,8 @@ impl AccessPolicyCache {
 impl Snapshot {
     /// Returns the paths of the nodes that the type index lists under a name, without access control.
     fn paths_of_type(&self, name: &str) -> Result<Vec<NodePath>> {
-        let reads = self.0.repository_state.chunk_reader();
-        let map = StoreRoot::read(reads, &self.0.root_id)?.map(TYPE_INDEX_MAP);
+        let reads = self.view.repository_state.chunk_reader();
+        let map = StoreRoot::read(reads, &self.view.root_id)?.map(TYPE_INDEX_MAP);
         let (start, end) = ([name.as_bytes(), &[0]].concat(), [name.as_bytes(), &[1]].concat());
         let range = (Bound::Included(&*start), Bound::Excluded(&*end));
         let paths = map.range(reads, range).map(|entry| {

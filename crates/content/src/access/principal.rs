@@ -59,11 +59,10 @@ impl AccountDirectory {
     }
 
     fn add(&mut self, account: &StoredAccount) {
-        let StoredAccount { path, id, principal, uuid, kind, member_ids: members, is_disabled } =
-            account;
+        let StoredAccount { path, id, principal, uuid, kind, member_ids, is_disabled } = account;
         let (path, principal, uuid) = (path.clone(), principal.clone(), uuid.clone());
         if *kind == AccountKind::Group {
-            for member in members {
+            for member in member_ids {
                 self.groups_by_member.entry(member.clone()).or_default().push(id.clone());
             }
             self.groups.insert(id.clone(), GroupAccount { path, principal, uuid });

@@ -87,7 +87,7 @@ impl Restrictions {
             let values: Vec<_> = property.values().iter().map(Value::to_text).collect();
             format!("{name}={}", values.join(","))
         };
-        let own = entry.properties.iter().filter(|(name, _)| is_known_restriction(name));
+        let own = entry.properties.iter().filter(|(name, _)| is_restriction_property(name));
         let child = entry.child("rep:restrictions").into_iter().flat_map(|node| &node.properties);
         let stored: Vec<_> =
             own.chain(child.filter(|(name, _)| *name != crate::PRIMARY_TYPE)).collect();
@@ -145,7 +145,9 @@ impl Restrictions {
     }
 }
 
-fn is_known_restriction(name: &str) -> bool {
+/// Returns true if a property of an entry is a restriction.
+#[must_use]
+pub fn is_restriction_property(name: &str) -> bool {
     matches!(
         name,
         "rep:glob"

@@ -28,6 +28,23 @@ impl Viewer {
         Self(ViewerIdentity::System)
     }
 
+    /// Returns the viewer for a user; without a name, the anonymous viewer.
+    ///
+    /// The groups of the user are looked up when a snapshot or a session is opened for the viewer, not here.
+    #[must_use]
+    pub fn of_user(user: Option<&str>) -> Self {
+        Self(match user {
+            None | Some(ANONYMOUS_PRINCIPAL) => ViewerIdentity::Anonymous,
+            Some(user) => ViewerIdentity::User(user.into()),
+        })
+    }
+
+    /// Returns the viewer with a name that [`Viewer::name`] returned. No account can have the program's own name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Self {
+        if name == Self::system().name() { Self::system() } else { Self::of_user(Some(name)) }
+    }
+
     /// Returns the viewer that has not logged in.
     #[must_use]
     pub fn anonymous() -> Self {

@@ -6,23 +6,10 @@ use crate::access::access_gate::{AccessFingerprint, AccessGate};
 use crate::access::principal::ViewerPrincipals;
 use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
-use crate::access::viewer::{ANONYMOUS_PRINCIPAL, Viewer, ViewerIdentity};
+use crate::access::viewer::Viewer;
 use crate::{NodePath, Repository, Result, Snapshot};
 
 impl Repository {
-    /// Returns the viewer for a user; without a name, the anonymous viewer.
-    ///
-    /// Groups are looked up whenever the viewer reads, so that a viewer loses rights as soon as its user does.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub fn viewer(&self, user: Option<&str>) -> Result<Viewer> {
-        Ok(Viewer(match user {
-            None | Some(ANONYMOUS_PRINCIPAL) => ViewerIdentity::Anonymous,
-            Some(user) => ViewerIdentity::User(user.into()),
-        }))
-    }
-
     /// Returns true if the named user can log in: it exists, is not disabled and is not a service user.
     ///
     /// # Errors
@@ -82,7 +69,7 @@ impl Repository {
         Ok(policies.accounts.direct_groups_of(uuid).cloned().collect())
     }
 
-    pub(crate) fn principals_of(&self, viewer: &Viewer) -> Result<ViewerPrincipals> {
+    fn principals_of(&self, viewer: &Viewer) -> Result<ViewerPrincipals> {
         Ok(self
             .0
             .cache
@@ -106,26 +93,18 @@ impl Snapshot {
     /// the policies cannot be read, nothing is visible and [`Snapshot::failure`] returns the reason.
     #[must_use]
     pub fn as_viewer(&self, viewer: &Viewer) -> Self {
-        if viewer.is_system() {
-            return Self(self.0.clone(), None);
-        }
-        let gate = AccessGate::open(self, viewer).unwrap_or_else(|error| {
-            tracing::error!(error = %error, "cannot read the access control policies");
-            self.record_failure(error);
-            Arc::new(AccessGate::deny_all())
-        });
-        Self(self.0.clone(), Some(gate))
+        self.with_access_gate(AccessGate::open(self, viewer))
     }
 
     /// Returns the same state as the viewer may see it, and compares each decision with that for another viewer;
     /// [`Snapshot::is_seen_alike`] returns the result.
     #[must_use]
     pub fn as_viewer_compared(&self, viewer: &Viewer, compared_viewer: &Viewer) -> Self {
-        match (self.as_viewer(viewer).1, self.as_viewer(compared_viewer).1) {
+        match (AccessGate::open(self, viewer), AccessGate::open(self, compared_viewer)) {
             (Some(own), Some(compared_gate)) => {
-                Self(self.0.clone(), Some(Arc::new(own.compared_with(&compared_gate))))
+                self.with_access_gate(Some(Arc::new(own.compared_with(&compared_gate))))
             }
-            (own, _) => Self(self.0.clone(), own),
+            (own, _) => self.with_access_gate(own),
         }
     }
 
@@ -133,14 +112,14 @@ impl Snapshot {
     /// [`Snapshot::as_viewer_compared`]; `None` if there is no other viewer.
     #[must_use]
     pub fn is_seen_alike(&self) -> Option<bool> {
-        self.1.as_ref()?.is_decided_alike()
+        self.access_gate.as_ref()?.is_decided_alike()
     }
 
     /// Returns the permissions of the viewer without its identity; `None` for the program itself. Viewers of the same
     /// state with equal fingerprints see the same content.
     #[must_use]
     pub fn access_fingerprint(&self) -> Option<AccessFingerprint> {
-        self.1.as_ref().map(|gate| gate.fingerprint())
+        self.access_gate.as_ref().map(|gate| gate.fingerprint())
     }
 
     /// Returns true if the snapshot's viewer has privileges at a path; the node need not exist.
@@ -148,8 +127,8 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn has_privileges(&self, path: &NodePath, privileges: Privileges) -> Result<bool> {
-        let Some(gate) = &self.1 else { return Ok(true) };
-        let node = Self(self.0.clone(), None).node(path)?;
+        let Some(gate) = &self.access_gate else { return Ok(true) };
+        let node = self.unrestricted().node(path)?;
         let primary_type = node.as_ref().map_or("", |node| node.primary_type());
         let item = AccessedItem { path: path.as_str(), property: None, primary_type };
         Ok(gate.granted_privileges(&item, privileges).contains(privileges))
@@ -158,7 +137,7 @@ impl Snapshot {
     /// Returns true if the snapshot's viewer has privileges for the repository as a whole, such as that for node types.
     #[must_use]
     pub fn has_repository_privileges(&self, privileges: Privileges) -> bool {
-        let gate = self.1.as_ref();
+        let gate = self.access_gate.as_ref();
         gate.is_none_or(|gate| gate.granted_in_repository(privileges).contains(privileges))
     }
 
@@ -167,8 +146,8 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn privileges(&self, path: &NodePath) -> Result<Privileges> {
-        let Some(gate) = &self.1 else { return Ok(Privileges::ALL) };
-        let node = Self(self.0.clone(), None).node(path)?;
+        let Some(gate) = &self.access_gate else { return Ok(Privileges::ALL) };
+        let node = self.unrestricted().node(path)?;
         let primary_type = node.as_ref().map_or("", |node| node.primary_type());
         let item = AccessedItem { path: path.as_str(), property: None, primary_type };
         Ok(gate.granted_privileges(&item, Privileges::ALL))
@@ -178,6 +157,6 @@ impl Snapshot {
     /// removed node.
     #[must_use]
     pub fn can_see(&self, path: &NodePath, primary_type: &str) -> bool {
-        self.1.as_ref().is_none_or(|gate| gate.can_see(path, primary_type))
+        self.access_gate.as_ref().is_none_or(|gate| gate.can_see(path, primary_type))
     }
 }

@@ -275,9 +275,9 @@ fn uniform_read(rules: &[PermissionRule]) -> Option<Privileges> {
 impl PermissionScope {
     /// Writes everything that affects decisions in the scope.
     fn write_digest_text(&self, text: &mut String) {
-        let Self { rules, uniform_read: plain, is_closed_to_viewer: is_closed } = self;
+        let Self { rules, uniform_read, is_closed_to_viewer } = self;
         // Writing to a string cannot fail.
-        writeln!(text, "{is_closed} {plain:?}").ok();
+        writeln!(text, "{is_closed_to_viewer} {uniform_read:?}").ok();
         for PermissionRule {
             entry,
             policy_path: policy,

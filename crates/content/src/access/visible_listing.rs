@@ -21,13 +21,13 @@ impl Node {
         visibility: &ChildVisibility,
     ) -> Result<Vec<Self>> {
         match visibility {
-            ChildVisibility::Uniform { is_visible: true, exceptions: others } => self
-                .filter_listed_children(|child| match others.get(child.name()) {
+            ChildVisibility::Uniform { is_visible: true, exceptions } => self
+                .filter_listed_children(|child| match exceptions.get(child.name()) {
                     Some(is_visible) => *is_visible && child.is_visible(),
                     None => !is_guarded_child(child.name()) || child.is_visible(),
                 }),
-            ChildVisibility::Uniform { is_visible: false, exceptions: others } => {
-                self.exceptional_children(others, true)
+            ChildVisibility::Uniform { is_visible: false, exceptions } => {
+                self.exceptional_children(exceptions, true)
             }
             ChildVisibility::Individual => self.filter_listed_children(Self::is_visible),
         }
@@ -40,10 +40,10 @@ impl Node {
         offset: usize,
         limit: usize,
     ) -> Result<Vec<Self>> {
-        if let ChildVisibility::Uniform { is_visible: true, exceptions: others } = visibility
+        if let ChildVisibility::Uniform { is_visible: true, exceptions } = visibility
             && !self.has_pending_children()?
         {
-            let hidden = self.exceptional_children(others, false)?;
+            let hidden = self.exceptional_children(exceptions, false)?;
             if hidden.is_empty() {
                 return self.unfiltered_listed_page(offset, limit);
             }
@@ -66,12 +66,12 @@ impl Node {
         visibility: &ChildVisibility,
     ) -> Result<usize> {
         match visibility {
-            ChildVisibility::Uniform { is_visible: true, exceptions: others } => {
-                let hidden = self.exceptional_children(others, false)?.len();
+            ChildVisibility::Uniform { is_visible: true, exceptions } => {
+                let hidden = self.exceptional_children(exceptions, false)?.len();
                 Ok(self.count_unfiltered_children()?.saturating_sub(hidden))
             }
-            ChildVisibility::Uniform { is_visible: false, exceptions: others } => {
-                Ok(self.exceptional_children(others, true)?.len())
+            ChildVisibility::Uniform { is_visible: false, exceptions } => {
+                Ok(self.exceptional_children(exceptions, true)?.len())
             }
             ChildVisibility::Individual => Ok(self.filter_listed_children(Self::is_visible)?.len()),
         }
@@ -79,11 +79,11 @@ impl Node {
 
     /// Returns true if any child is visible.
     pub(crate) fn has_visible_listed_children(&self, visibility: &ChildVisibility) -> Result<bool> {
-        if let ChildVisibility::Uniform { is_visible: false, exceptions: others } = visibility {
-            return Ok(!self.exceptional_children(others, true)?.is_empty());
+        if let ChildVisibility::Uniform { is_visible: false, exceptions } = visibility {
+            return Ok(!self.exceptional_children(exceptions, true)?.is_empty());
         }
         let range = record_key::child_key_range(self.path())?;
-        for entry in self.snapshot().0.range_records(&range) {
+        for entry in self.snapshot().view.range_records(&range) {
             let (key, record) = entry?;
             let path = self.path().child_unchecked(record_key::record_name(&key)?);
             if self.node_from_record(path, record.into_record(&key)?).is_visible() {
@@ -106,7 +106,7 @@ impl Node {
         let mut children = Vec::new();
         for name in names {
             let path = self.path().child_unchecked(name);
-            let Some(record) = self.snapshot().0.find_record(&record_key::record_key(&path)?)?
+            let Some(record) = self.snapshot().view.find_record(&record_key::record_key(&path)?)?
             else {
                 continue;
             };
@@ -129,13 +129,13 @@ impl Node {
 
     fn has_pending_children(&self) -> Result<bool> {
         let range = record_key::child_key_range(self.path())?;
-        Ok(self.snapshot().0.record_edits.range::<[u8], _>(range.bounds()).next().is_some())
+        Ok(self.snapshot().view.record_edits.range::<[u8], _>(range.bounds()).next().is_some())
     }
 
     /// Returns the sorted positions of some children among all of them; `None` if the state stores no order of
     /// children.
     fn sibling_ranks(&self, children: &[Self]) -> Result<Option<Vec<usize>>> {
-        let view = &self.snapshot().0;
+        let view = &self.snapshot().view;
         let range = record_key::child_key_range(self.path())?;
         let siblings = if has_ordered_children(self.primary_type()) {
             match view.ordered_siblings(self.path())? {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{ChunkBatch, ChunkId, Revision};
+use tympan_store::{ChunkBatch, ChunkId, MapChange, MapValue, Revision};
 
 use crate::branch::branch_error;
 use crate::branch::branch_ref::{MAIN_BRANCH, base_ref_name, stage_ref_moves};
@@ -66,7 +66,7 @@ impl PathChange {
     pub fn node_differences(&self) -> Result<Vec<NodeDifference>> {
         let tree = |(snapshot, record): &(Snapshot, Option<Arc<ContentRecord>>)| {
             let Some(record) = record else { return Ok::<_, Error>(None) };
-            let body = snapshot.0.load_body(record, &self.path)?;
+            let body = snapshot.view.load_body(record, &self.path)?;
             Ok(Some(body.subtree(body.root())))
         };
         let [before, after] = &self.states;
@@ -98,29 +98,56 @@ impl Snapshot {
         &'a self,
         after: &'a Self,
     ) -> impl Iterator<Item = Result<PathChange>> + 'a {
-        let changes =
-            self.0.content_map.diff(&after.0.content_map, self.0.repository_state.chunk_reader());
-        changes.filter_map(move |change| {
-            let change = match change {
-                Ok(change) => change,
-                Err(error) => return Some(Err(error.into())),
-            };
-            let kind = ChangeKind::from_presence(change.left.is_some(), change.right.is_some())?;
-            let made = record_key::record_path(&change.key).and_then(|path| {
-                let record = |stored: Option<tympan_store::MapValue>| {
-                    let Some(stored) = stored else { return Ok(None) };
-                    let damaged = || Error::Damaged {
-                        path: path.clone(),
-                        reason: "its record cannot be decoded",
-                    };
-                    ContentRecord::decode(&stored).map(Arc::new).map(Some).ok_or_else(damaged)
-                };
-                let (left, right) = (record(change.left)?, record(change.right)?);
-                let sides = [(self.clone(), left), (after.clone(), right)];
-                Ok(PathChange { path, kind, states: sides })
-            });
-            Some(made)
+        let changes = self
+            .view
+            .content_map
+            .diff(&after.view.content_map, self.view.repository_state.chunk_reader());
+        changes.filter_map(move |change| match change {
+            Ok(change) => self.path_change(after, change),
+            Err(error) => Some(Err(error.into())),
         })
+    }
+
+    /// Returns the documents at and below a node that differ in `after`, in the order of keys, read as the iterator
+    /// advances. The cost does not depend on changes elsewhere.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn changed_documents_within<'a>(
+        &'a self,
+        after: &'a Self,
+        top: &NodePath,
+    ) -> Result<impl Iterator<Item = Result<PathChange>> + 'a> {
+        let reads = self.view.repository_state.chunk_reader();
+        let (key, below) = (record_key::record_key(top)?, record_key::descendant_key_range(top)?);
+        let (left, right) =
+            (self.view.content_map.get(reads, &key)?, after.view.content_map.get(reads, &key)?);
+        let own = (left != right).then(|| Ok(MapChange { key: key.into(), left, right }));
+        let changes = self.view.content_map.diff(&after.view.content_map, reads);
+        let changes = changes.start_after(&below.start).take_while(move |change| {
+            change.as_ref().map_or(true, |change| below.contains_key(&change.key))
+        });
+        Ok(own.into_iter().chain(changes).filter_map(move |change| match change {
+            Ok(change) => self.path_change(after, change),
+            Err(error) => Some(Err(error.into())),
+        }))
+    }
+
+    fn path_change(&self, after: &Self, change: MapChange) -> Option<Result<PathChange>> {
+        let kind = ChangeKind::from_presence(change.left.is_some(), change.right.is_some())?;
+        Some(record_key::record_path(&change.key).and_then(|path| {
+            let record = |stored: Option<MapValue>| {
+                let Some(stored) = stored else { return Ok(None) };
+                let damaged = || Error::Damaged {
+                    path: path.clone(),
+                    reason: "its record cannot be decoded",
+                };
+                ContentRecord::decode(&stored).map(Arc::new).map(Some).ok_or_else(damaged)
+            };
+            let (left, right) = (record(change.left)?, record(change.right)?);
+            let sides = [(self.clone(), left), (after.clone(), right)];
+            Ok(PathChange { path, kind, states: sides })
+        }))
     }
 }
 
@@ -203,12 +230,12 @@ impl Repository {
         revising: RevisionDetails<'_>,
     ) -> Result<MergeOutcome> {
         let launch = self.collect_branch_changes(name, choice)?;
-        let RevisionDetails { user, message, time: at } = revising;
+        let RevisionDetails { user, message, time } = revising;
         let versions = &launch.version_edits;
         let change = CommitDetails {
             user,
             message,
-            time: at,
+            time,
             version_edits: versions,
             moves: &[],
             replication: None,
@@ -224,7 +251,7 @@ impl Repository {
             let merged = match choice.included_paths.is_empty() {
                 true => Some(launch.snapshot_after.root_id()),
                 false => {
-                    let view = &launch.snapshot_before.0;
+                    let view = &launch.snapshot_before.view;
                     commit::stage_root(view, &launch.edits, &launch.version_edits, batch)?
                 }
             };
@@ -235,11 +262,11 @@ impl Repository {
         };
         let edits = &launch.edits;
         let done = commit::commit_merge(&launch.snapshot_before, edits, &change, choice, &also)?;
-        let CommitOutcome { root, changes, resolved_conflicts: decided } = done;
+        let CommitOutcome { root, changes, resolved_conflicts } = done;
         Ok(MergeOutcome {
             root: Some(root),
             document_changes: changes,
-            resolved_conflicts: decided,
+            resolved_conflicts,
             conflicts: Vec::new(),
         })
     }
@@ -251,15 +278,19 @@ impl Repository {
     pub fn preview_merge(&self, name: &str, choice: &MergeOptions) -> Result<MergeOutcome> {
         let launch = self.collect_branch_changes(name, choice)?;
         let head = self.snapshot()?;
-        let (edits, clashes) =
-            commit::merge_branch_edits(&launch.snapshot_before.0, &launch.edits, &head.0, choice)?;
-        let MergeConflicts { unresolved: mut conflicts, resolved: decided, .. } = clashes;
+        let (edits, merge_conflicts) = commit::merge_branch_edits(
+            &launch.snapshot_before.view,
+            &launch.edits,
+            &head.view,
+            choice,
+        )?;
+        let MergeConflicts { unresolved: mut conflicts, resolved, .. } = merge_conflicts;
         attribute_conflicts(&self.0, launch.snapshot_before.root_id(), &mut conflicts);
-        let changes = commit::document_changes(&edits, &head.0)?;
+        let changes = commit::document_changes(&edits, &head.view)?;
         Ok(MergeOutcome {
             root: None,
             document_changes: changes,
-            resolved_conflicts: decided,
+            resolved_conflicts: resolved,
             conflicts,
         })
     }
@@ -318,7 +349,7 @@ impl Repository {
                 above.extend(path.parent());
             }
         }
-        let maps = [&before.0, &after.0].map(|view| view.version_map());
+        let maps = [&before.view, &after.view].map(|view| view.version_map());
         let [old, new] = maps;
         let versions = version_edits_between(&old?, &new?, reads, |path| choice.is_included(path))?;
         Ok(BranchChanges {
@@ -364,7 +395,9 @@ impl Session {
         };
         let mut records =
             vec![(to.clone(), ContentRecord { order_key: order, ..node.record().clone() })];
-        for (key, record) in source.0.records_in_range(&record_key::descendant_key_range(from)?)? {
+        for (key, record) in
+            source.view.records_in_range(&record_key::descendant_key_range(from)?)?
+        {
             let path = record_key::record_path(&key)?;
             let target = path.rebase(from, to).ok_or(Error::NodeMissing(path))?;
             records.push((NodePath::new(target.as_str())?, ContentRecord::clone(&record)));
@@ -387,7 +420,7 @@ impl Session {
         target: &NodePath,
         record: ContentRecord,
     ) -> Result<ContentRecord> {
-        let body = source.0.load_body(&record, path)?;
+        let body = source.view.load_body(&record, path)?;
         if !body.has_name("jcr:uuid") {
             return Ok(record);
         }

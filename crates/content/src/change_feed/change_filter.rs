@@ -61,9 +61,9 @@ impl ChangeFilter {
             ChangePathPattern::Subtree(path) => {
                 document.is_within(path) || path.is_within(document)
             }
-            ChangePathPattern::Glob { literal_prefix: start, .. } => {
-                let (start, document) = (start.as_str(), document.as_str());
-                document.starts_with(start) || start.starts_with(document)
+            ChangePathPattern::Glob { literal_prefix, .. } => {
+                let (literal_prefix, document) = (literal_prefix.as_str(), document.as_str());
+                document.starts_with(literal_prefix) || literal_prefix.starts_with(document)
             }
         };
         self.path_patterns.is_empty() || self.path_patterns.iter().any(may)

@@ -40,7 +40,7 @@ impl<'a> ChangedDocuments<'a> {
         repository: &'a Repository,
         roots: (ChunkId, ChunkId),
         maps: (SortedMap, SortedMap),
-        sight: Option<FollowerSnapshots>,
+        follower: Option<FollowerSnapshots>,
         cursor: &ChangeCursor,
     ) -> Result<Self> {
         let shared = &repository.0;
@@ -65,7 +65,7 @@ impl<'a> ChangedDocuments<'a> {
         Ok(Self {
             view_before: before,
             view_after: after,
-            follower: sight,
+            follower,
             changes,
             moves,
             current_document: current,
@@ -90,10 +90,10 @@ impl<'a> ChangedDocuments<'a> {
 
     /// Returns true if the follower may see the document with this key.
     pub(crate) fn is_key_visible(&self, key: &[u8]) -> Result<bool> {
-        let Some(sight) = &self.follower else { return Ok(true) };
+        let Some(follower) = &self.follower else { return Ok(true) };
         let path = record_key::record_path(key)?;
-        Ok(sight.snapshot_before.node(&path)?.is_some()
-            || sight.snapshot_after.node(&path)?.is_some())
+        Ok(follower.snapshot_before.node(&path)?.is_some()
+            || follower.snapshot_after.node(&path)?.is_some())
     }
 
     /// Caches the detected moves for the next page.
@@ -194,10 +194,10 @@ impl<'a> ChangedDocuments<'a> {
 
     /// Returns a change as the follower sees it; `None` if the follower sees nothing of it.
     fn visible_change(&self, mut change: NodeChange) -> Result<Option<NodeChange>> {
-        let Some(sight) = &self.follower else { return Ok(Some(change)) };
+        let Some(follower) = &self.follower else { return Ok(Some(change)) };
         let origin = change.from.as_ref().unwrap_or(&change.path);
         let (before, after) =
-            (sight.snapshot_before.node(origin)?, sight.snapshot_after.node(&change.path)?);
+            (follower.snapshot_before.node(origin)?, follower.snapshot_after.node(&change.path)?);
         match (&before, &after) {
             (None, None) => return Ok(None),
             // To the follower, a node that becomes visible is new and one that becomes hidden is removed, whatever the

@@ -66,7 +66,7 @@ fn attribute_revision(
 ) -> Result<()> {
     let Some(root) = newer.update.new_root else { return Ok(()) };
     let (left, right) = (open_snapshot(shared, older)?, open_snapshot(shared, root)?);
-    if left.0.content_map == right.0.content_map {
+    if left.view.content_map == right.view.content_map {
         return Ok(());
     }
     // Otherwise revisions between the two are unknown, and any of them may have made the change.
@@ -97,7 +97,7 @@ fn attribute_revision(
 fn open_snapshot(shared: &Arc<RepositoryState>, root: ChunkId) -> Result<Snapshot> {
     let pin = shared.chunks.pin_root(root);
     let content = StoreRoot::read(shared.chunk_reader(), &root)?.map(CONTENT_MAP);
-    Ok(Snapshot(Arc::new(SnapshotView::pinned(shared.clone(), pin, content)), None))
+    Ok(Snapshot::from_view(SnapshotView::pinned(shared.clone(), pin, content)))
 }
 
 /// The value that a state has for a conflicting item.

@@ -100,7 +100,7 @@ pub(crate) fn apply_increments(
     merged: &mut RecordEdits,
     increments: &[CounterIncrement],
     head: &SnapshotView,
-    clashes: &mut MergeConflicts<'_>,
+    conflicts: &mut MergeConflicts<'_>,
 ) -> Result<()> {
     for CounterIncrement { document_path: document, relative_path: relative, amount } in increments
     {
@@ -111,13 +111,13 @@ pub(crate) fn apply_increments(
         };
         let node = document.resolve(if relative.is_empty() { "." } else { relative })?;
         let Some(record) = record else {
-            record_removed_counter(&node, clashes);
+            record_removed_counter(&node, conflicts);
             continue;
         };
         let body = head.load_body(&record, document)?;
         let mut tree = body.subtree(body.root());
         let Some(counter) = tree.find_descendant_mut(relative) else {
-            record_removed_counter(&node, clashes);
+            record_removed_counter(&node, conflicts);
             continue;
         };
         let count =
@@ -132,10 +132,10 @@ pub(crate) fn apply_increments(
 }
 
 /// Records a conflict for a counter that was removed before it was incremented.
-fn record_removed_counter(node: &NodePath, clashes: &mut MergeConflicts<'_>) {
+fn record_removed_counter(node: &NodePath, conflicts: &mut MergeConflicts<'_>) {
     // The winning side is irrelevant: the counter does not exist.
     let _: MergeSide =
-        clashes.resolve(MergeConflict::for_node(node, ConflictKind::ChangeRemovedNode));
+        conflicts.resolve(MergeConflict::for_node(node, ConflictKind::ChangeRemovedNode));
 }
 
 /// Returns true if a node is an atomic counter.

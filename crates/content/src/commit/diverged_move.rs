@@ -36,7 +36,7 @@ pub(crate) fn resolve_diverged_moves(
     edits: &RecordEdits,
     head: &SnapshotView,
     merged: &mut RecordEdits,
-    clashes: &mut MergeConflicts<'_>,
+    conflicts: &mut MergeConflicts<'_>,
 ) -> Result<()> {
     let sides = MergeStates::new(base, edits, head);
     let mut settled: Vec<DivergedMove> = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn resolve_diverged_moves(
             if settled.iter().any(is_known) {
                 continue;
             }
-            match clashes.resolve(apart.to_conflict()) {
+            match conflicts.resolve(apart.to_conflict()) {
                 MergeSide::Ours => sides.remove_their_node(&apart.their_path, merged)?,
                 MergeSide::Theirs => sides.remove_our_node(&apart.our_path, merged)?,
             }
@@ -82,7 +82,7 @@ struct MergeStates<'a> {
 
 impl<'a> MergeStates<'a> {
     fn new(base: &SnapshotView, edits: &RecordEdits, head: &'a SnapshotView) -> Self {
-        let snapshot = |view: SnapshotView| Snapshot(Arc::new(view), None);
+        let snapshot = Snapshot::from_view;
         let mut after = base.clone();
         after.record_edits.clone_from(edits);
         let (before, after) = (snapshot(base.clone()), snapshot(after));
@@ -102,9 +102,10 @@ impl<'a> MergeStates<'a> {
         if new.is_empty() {
             return Ok(Vec::new());
         }
-        for document in
-            [self.base_snapshot.0.read_record(key, &path)?, self.head_view.read_record(key, &path)?]
-        {
+        for document in [
+            self.base_snapshot.view.read_record(key, &path)?,
+            self.head_view.read_record(key, &path)?,
+        ] {
             let Some(document) = document else { continue };
             let base_identifiers = self.document_identifiers(&path, &document)?;
             new.retain(|identifier_path| !base_identifiers.contains(identifier_path));
@@ -234,7 +235,7 @@ impl<'a> MergeStates<'a> {
         view: &SnapshotView,
         merged: &mut RecordEdits,
     ) -> Result<()> {
-        let snapshot = Snapshot(Arc::new(view.clone()), None);
+        let snapshot = Snapshot::from_view(view.clone());
         let (Some(node), Some(parent)) = (snapshot.node(path)?, path.parent()) else {
             return Ok(());
         };

@@ -19,7 +19,7 @@ use crate::{
 pub(crate) fn merge_node(
     path: &NodePath,
     sides: [Option<&Subtree>; 3],
-    clashes: &mut MergeConflicts<'_>,
+    conflicts: &mut MergeConflicts<'_>,
 ) -> Option<Subtree> {
     let [base, ours, theirs] = sides;
     if theirs == base || (base.is_none() && ours == theirs) {
@@ -35,21 +35,25 @@ pub(crate) fn merge_node(
             (Some(_), None, _) => ConflictKind::RemoveChangedNode,
             (Some(_), Some(_), _) => ConflictKind::ChangeRemovedNode,
         };
-        return match clashes.resolve(MergeConflict::for_node(path, kind)) {
+        return match conflicts.resolve(MergeConflict::for_node(path, kind)) {
             MergeSide::Ours => ours.cloned(),
             MergeSide::Theirs => theirs.cloned(),
         };
     };
     let mut merged = Subtree {
         name: ours.name.clone(),
-        properties: merge_properties(path, [base, ours, theirs], clashes),
+        properties: merge_properties(path, [base, ours, theirs], conflicts),
         children: Vec::new(),
     };
     let [of_base, of_ours, of_theirs] = [base, ours, theirs].map(children_by_name);
     for name in merge_child_order(&child_names(base), &child_names(ours), &child_names(theirs)) {
         let child_path = path.child_unchecked(name);
         let sides = [of_base.get(name), of_ours.get(name), of_theirs.get(name)];
-        merged.children.extend(merge_node(&child_path, sides.map(Option::<&&_>::copied), clashes));
+        merged.children.extend(merge_node(
+            &child_path,
+            sides.map(Option::<&&_>::copied),
+            conflicts,
+        ));
     }
     Some(merged)
 }
@@ -65,7 +69,7 @@ fn child_names(tree: &Subtree) -> Vec<&str> {
 fn merge_properties(
     path: &NodePath,
     sides: [&Subtree; 3],
-    clashes: &mut MergeConflicts<'_>,
+    conflicts: &mut MergeConflicts<'_>,
 ) -> BTreeMap<String, Property> {
     let names: BTreeSet<&String> = sides.iter().flat_map(|side| side.properties.keys()).collect();
     let is_counter = counter::is_counter(sides[1]);
@@ -98,7 +102,7 @@ fn merge_properties(
                 theirs: theirs.cloned(),
                 ..MergeConflict::for_node(path, kind)
             };
-            match clashes.resolve(conflict) {
+            match conflicts.resolve(conflict) {
                 MergeSide::Ours => ours.cloned(),
                 MergeSide::Theirs => theirs.cloned(),
             }
@@ -227,18 +231,18 @@ mod tests {
 
     fn check(base: &str, ours: &str, theirs: &str, expected: &str) {
         let (path, choice) = (NodePath::new("/n").unwrap(), MergeOptions::default());
-        let mut clashes = MergeConflicts::new(&choice);
+        let mut conflicts = MergeConflicts::new(&choice);
         let sides = [&node(base), &node(ours), &node(theirs)];
-        let merged = merge_node(&path, sides.map(Some), &mut clashes);
-        let conflicts = clashes.unresolved;
+        let merged = merge_node(&path, sides.map(Some), &mut conflicts);
+        let unresolved = conflicts.unresolved;
         if let Some(kind) = expected.strip_prefix('!') {
             assert_eq!(
-                conflicts.iter().map(|one| one.kind.name()).collect::<Vec<_>>(),
+                unresolved.iter().map(|one| one.kind.name()).collect::<Vec<_>>(),
                 [kind],
                 "{base}|{ours}|{theirs}"
             );
         } else {
-            assert_eq!(conflicts, []);
+            assert_eq!(unresolved, []);
             assert_eq!(merged.unwrap(), node(expected), "{base}|{ours}|{theirs}");
         }
     }
@@ -269,9 +273,9 @@ mod tests {
         let (path, choice) = (NodePath::new("/n").unwrap(), MergeOptions::default());
         let (base, changed) = (node("a=1"), node("a=2"));
         let kind = |base: Option<&Subtree>, ours: Option<&Subtree>, theirs: Option<&Subtree>| {
-            let mut clashes = MergeConflicts::new(&choice);
-            merge_node(&path, [base, ours, theirs], &mut clashes);
-            clashes.unresolved.first().map(|conflict: &MergeConflict| conflict.kind.name())
+            let mut conflicts = MergeConflicts::new(&choice);
+            merge_node(&path, [base, ours, theirs], &mut conflicts);
+            conflicts.unresolved.first().map(|conflict: &MergeConflict| conflict.kind.name())
         };
         assert_eq!(kind(None, Some(&base), Some(&changed)), Some("addExistingNode"));
         assert_eq!(kind(None, Some(&base), Some(&base)), None);
@@ -285,14 +289,14 @@ mod tests {
         let date = |text: &str| Property::Single(Value::Date(crate::JcrDate::parse(text).unwrap()));
         let stamp = |text: &str| node("").with_property("jcr:lastModified", date(text));
         let (path, choice) = (NodePath::new("/n").unwrap(), MergeOptions::default());
-        let mut clashes = MergeConflicts::new(&choice);
+        let mut conflicts = MergeConflicts::new(&choice);
         let (base, early, late) = (
             stamp("2020-01-01T00:00:00Z"),
             stamp("2021-01-01T00:00:00Z"),
             stamp("2022-01-01T00:00:00Z"),
         );
-        let merged = merge_node(&path, [&base, &early, &late].map(Some), &mut clashes);
-        assert_eq!((merged, clashes.unresolved.len()), (Some(late), 0));
+        let merged = merge_node(&path, [&base, &early, &late].map(Some), &mut conflicts);
+        assert_eq!((merged, conflicts.unresolved.len()), (Some(late), 0));
     }
 
     #[test]
@@ -308,9 +312,9 @@ mod tests {
         let (ann, bob) =
             (stamp("ann", "2021-01-01T00:00:00Z"), stamp("bob", "2022-01-01T00:00:00Z"));
         for (ours, theirs) in [(&ann, &bob), (&bob, &ann)] {
-            let mut clashes = MergeConflicts::new(&choice);
-            let merged = merge_node(&path, [&base, ours, theirs].map(Some), &mut clashes);
-            assert_eq!((merged.as_ref(), clashes.unresolved.len()), (Some(&bob), 0));
+            let mut conflicts = MergeConflicts::new(&choice);
+            let merged = merge_node(&path, [&base, ours, theirs].map(Some), &mut conflicts);
+            assert_eq!((merged.as_ref(), conflicts.unresolved.len()), (Some(&bob), 0));
         }
     }
 
@@ -327,10 +331,10 @@ mod tests {
         };
         let (path, choice) = (NodePath::new("/n").unwrap(), MergeOptions::default());
         let merge_of = |base: i64, ours: i64, theirs: i64| {
-            let mut clashes = MergeConflicts::new(&choice);
+            let mut conflicts = MergeConflicts::new(&choice);
             let sides = [&counter(base), &counter(ours), &counter(theirs)];
-            let merged = merge_node(&path, sides.map(Some), &mut clashes).unwrap();
-            assert_eq!(clashes.unresolved, []);
+            let merged = merge_node(&path, sides.map(Some), &mut conflicts).unwrap();
+            assert_eq!(conflicts.unresolved, []);
             merged.properties["oak:counter"].first().unwrap().to_text().into_owned()
         };
         assert_eq!(merge_of(5, 6, 6), "7", "equal changes of a counter are two changes");

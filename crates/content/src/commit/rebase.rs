@@ -27,12 +27,12 @@ use crate::{
     Result, Subtree, commit::diverged_move, document::record_key,
 };
 
-/// Merges edits over `base` onto the newer state `head`; conflicts are added to `clashes`.
+/// Merges edits over `base` onto the newer state `head`; the conflicts are added to `conflicts`.
 pub(crate) fn merge_record_edits(
     base: &SnapshotView,
     edits: &RecordEdits,
     head: &SnapshotView,
-    clashes: &mut MergeConflicts<'_>,
+    conflicts: &mut MergeConflicts<'_>,
 ) -> Result<RecordEdits> {
     let mut merged = RecordEdits::new();
     // Records retained on their side, although our side removed the folder above or changed its type.
@@ -48,15 +48,16 @@ pub(crate) fn merge_record_edits(
             ours.clone()
         } else {
             let sides = [before.as_deref(), ours.as_deref(), theirs.as_deref()];
-            merge_record(&path, sides, head, clashes)?
+            merge_record(&path, sides, head, conflicts)?
         };
-        for stranger in foreign_record_keys(&path, theirs.as_deref(), record.as_deref(), head)? {
-            if edits.contains_key(&stranger) {
+        for foreign_path in foreign_record_keys(&path, theirs.as_deref(), record.as_deref(), head)?
+        {
+            if edits.contains_key(&foreign_path) {
                 continue;
             }
-            let at = record_key::record_path(&stranger)?;
-            match clashes.resolve(MergeConflict::for_node(&at, ConflictKind::RemoveChangedNode)) {
-                MergeSide::Ours => drop(merged.insert(stranger, None)),
+            let at = record_key::record_path(&foreign_path)?;
+            match conflicts.resolve(MergeConflict::for_node(&at, ConflictKind::RemoveChangedNode)) {
+                MergeSide::Ours => drop(merged.insert(foreign_path, None)),
                 MergeSide::Theirs => drop(their_paths.insert(at)),
             }
         }
@@ -77,11 +78,11 @@ pub(crate) fn merge_record_edits(
             child = parent;
         }
     }
-    diverged_move::resolve_diverged_moves(base, edits, head, &mut merged, clashes)?;
-    ensure_containers(base, edits, head, &mut merged, clashes)?;
-    recut.apply_removals(edits, &mut merged, clashes)?;
+    diverged_move::resolve_diverged_moves(base, edits, head, &mut merged, conflicts)?;
+    ensure_containers(base, edits, head, &mut merged, conflicts)?;
+    recut.apply_removals(edits, &mut merged, conflicts)?;
     let mut keys = BTreeSet::new();
-    let open = &mut clashes.unresolved;
+    let open = &mut conflicts.unresolved;
     open.retain(|conflict| {
         keys.insert((conflict.path.clone(), conflict.kind.name(), conflict.property.clone()))
     });
@@ -94,7 +95,7 @@ fn ensure_containers(
     edits: &RecordEdits,
     head: &SnapshotView,
     merged: &mut RecordEdits,
-    clashes: &mut MergeConflicts<'_>,
+    conflicts: &mut MergeConflicts<'_>,
 ) -> Result<()> {
     // Parents are processed before their children.
     let records: Vec<Vec<u8>> =
@@ -112,8 +113,8 @@ fn ensure_containers(
             missing.push(parent);
         }
         let Some(nearest) = missing.first() else { continue };
-        let clash = MergeConflict::for_node(nearest, ConflictKind::ChangeRemovedNode);
-        match clashes.resolve(clash) {
+        let conflict = MergeConflict::for_node(nearest, ConflictKind::ChangeRemovedNode);
+        match conflicts.resolve(conflict) {
             MergeSide::Ours => {
                 for parent in missing {
                     let key = record_key::record_key(&parent)?;
@@ -187,7 +188,7 @@ fn merge_record(
     path: &NodePath,
     sides: [Option<&ContentRecord>; 3],
     head: &SnapshotView,
-    clashes: &mut MergeConflicts<'_>,
+    conflicts: &mut MergeConflicts<'_>,
 ) -> Result<Option<Arc<ContentRecord>>> {
     let tree = |record: Option<&ContentRecord>| -> Result<Option<Subtree>> {
         let Some(record) = record else {
@@ -199,7 +200,7 @@ fn merge_record(
     let [base, ours, theirs] = sides;
     let mut trees = [tree(base)?, tree(ours)?, tree(theirs)?];
     adopt_created_items(&mut trees);
-    let merged = merge_node(path, trees.each_ref().map(Option::as_ref), clashes);
+    let merged = merge_node(path, trees.each_ref().map(Option::as_ref), conflicts);
     let Some(merged) = merged else {
         return Ok(None);
     };
@@ -207,14 +208,14 @@ fn merge_record(
         // One side turned the document into a folder, the other added a child inside the document.
         let types = trees.each_ref().map(|tree| tree.as_ref()?.properties.get(PRIMARY_TYPE));
         let [base, of_ours, of_theirs] = types.map(Option::<&Property>::cloned);
-        let clash = MergeConflict {
+        let conflict = MergeConflict {
             property: Some(PRIMARY_TYPE.to_owned()),
             base,
             ours: of_ours,
             theirs: of_theirs,
             ..MergeConflict::for_node(path, ConflictKind::ChangeChangedProperty)
         };
-        let side = if clashes.resolve(clash) == MergeSide::Ours { ours } else { theirs };
+        let side = if conflicts.resolve(conflict) == MergeSide::Ours { ours } else { theirs };
         return Ok(side.cloned().map(Arc::new));
     }
     let order_of = |record: Option<&ContentRecord>| record.map(|record| record.order_key.clone());

@@ -20,7 +20,7 @@ use crate::document::codec::{
 use crate::{Property, Subtree, Value};
 
 /// Deeper trees are refused, so that recursion cannot exhaust a thread's stack.
-pub(crate) const MAX_BODY_DEPTH: usize = 200;
+const MAX_BODY_DEPTH: usize = 200;
 
 /// A document's inner tree, validated and ready to read.
 #[derive(Debug)]

@@ -55,9 +55,10 @@ impl<'a> BorrowedNode<'a> {
 
     /// Returns all properties, sorted by name.
     pub fn properties(self) -> impl Iterator<Item = (&'a str, BorrowedProperty<'a>)> {
-        let Self { body, body_node: at, mask } = self;
-        let is_shown = move |name: &str| mask.is_none_or(|mask| mask.is_property_visible(at, name));
-        body.properties(at).filter(move |(name, _)| is_shown(name))
+        let Self { body, body_node, mask } = self;
+        let is_shown =
+            move |name: &str| mask.is_none_or(|mask| mask.is_property_visible(body_node, name));
+        body.properties(body_node).filter(move |(name, _)| is_shown(name))
     }
 
     /// Returns the children in order.

@@ -86,7 +86,7 @@ impl<'a> BoundaryChanges<'a> {
         self,
         edits: &RecordEdits,
         merged: &mut RecordEdits,
-        clashes: &mut MergeConflicts<'_>,
+        conflicts: &mut MergeConflicts<'_>,
     ) -> Result<()> {
         if self.changed_paths.is_empty() {
             return Ok(());
@@ -112,7 +112,7 @@ impl<'a> BoundaryChanges<'a> {
         for (path, kind) in lost {
             let is_ours = kind == ConflictKind::RemoveChangedNode;
             let removed_by = if is_ours { MergeSide::Ours } else { MergeSide::Theirs };
-            if clashes.resolve(MergeConflict::for_node(&path, kind)) == removed_by {
+            if conflicts.resolve(MergeConflict::for_node(&path, kind)) == removed_by {
                 self.remove_node(&path, merged)?;
             }
         }
@@ -125,7 +125,9 @@ impl<'a> BoundaryChanges<'a> {
         let Some(node) = snapshot.node(path)? else { return Ok(()) };
         let owner = node.record_path().clone();
         if owner == *path {
-            for (key, _) in snapshot.0.records_in_range(&record_key::descendant_key_range(path)?)? {
+            for (key, _) in
+                snapshot.view.records_in_range(&record_key::descendant_key_range(path)?)?
+            {
                 merged.insert(key, None);
             }
             merged.insert(record_key::record_key(path)?, None);
@@ -133,7 +135,7 @@ impl<'a> BoundaryChanges<'a> {
         }
         let (relative, order) =
             (path.relative_to(&owner).unwrap_or_default(), node.record().order_key.clone());
-        let body = snapshot.0.load_body(node.record(), &owner)?;
+        let body = snapshot.view.load_body(node.record(), &owner)?;
         let mut tree = body.subtree(body.root());
         let (parent, name) = relative.rsplit_once('/').unwrap_or(("", relative));
         if let Some(parent) = tree.find_descendant_mut(parent) {

@@ -53,7 +53,7 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn children_after(&self, after: Option<&SortPosition>, limit: usize) -> Result<Vec<Self>> {
-        let view = &self.snapshot().0;
+        let view = &self.snapshot().view;
         if !self.is_folder() {
             return Ok(Vec::new());
         }
@@ -103,7 +103,7 @@ impl Node {
             // No name contains this byte, so the range begins at the next name.
             range.start.push(0);
         }
-        let view = &self.snapshot().0;
+        let view = &self.snapshot().view;
         let child = |entry: Result<(Bytes, RangeRecord<'_>)>| {
             let (key, record) = entry?;
             let path = self.path().child_unchecked(record_key::record_name(&key)?);

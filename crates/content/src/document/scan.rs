@@ -18,9 +18,9 @@ impl Snapshot {
     /// A record that does not decode is an error of its own, after which the iterator continues.
     pub fn document_nodes(&self) -> impl Iterator<Item = Result<Node>> + '_ {
         let range = self
-            .0
+            .view
             .content_map
-            .range(self.0.repository_state.chunk_reader(), (Bound::Unbounded, Bound::Unbounded));
+            .range(self.view.repository_state.chunk_reader(), (Bound::Unbounded, Bound::Unbounded));
         range.map(|entry| {
             let (key, stored) = entry?;
             let path = record_key::record_path(&key)?;
@@ -36,7 +36,7 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn count_documents(&self) -> Result<u64> {
-        Ok(self.0.content_map.count_records(self.0.repository_state.chunk_reader())?)
+        Ok(self.view.content_map.count_records(self.view.repository_state.chunk_reader())?)
     }
 
     /// Returns the node at a path if it has a record of its own.

@@ -135,13 +135,13 @@ impl OrderedSiblings<'_> {
     ) -> Result<Vec<(Vec<u8>, OrderKey)>> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         let (mut low, mut high) = (low, high);
-        let mut reach = INITIAL_SPREAD_COUNT;
+        let mut spread = INITIAL_SPREAD_COUNT;
         loop {
-            while let Some(entry) = low.take_if(|_| before.len() < reach) {
+            while let Some(entry) = low.take_if(|_| before.len() < spread) {
                 low = self.previous_entry(Some(&entry), own)?;
                 before.push(entry);
             }
-            while let Some(entry) = high.take_if(|_| after.len() < reach) {
+            while let Some(entry) = high.take_if(|_| after.len() < spread) {
                 high = self.next_entry(Some(&entry), own)?;
                 after.push(entry);
             }
@@ -160,7 +160,7 @@ impl OrderedSiblings<'_> {
             };
             let gap = to.saturating_sub(from) / (count + 1);
             if gap < SPREAD_GAP && (low.is_some() || high.is_some()) {
-                reach *= 4;
+                spread *= 4;
                 continue;
             }
             let own = std::iter::once(own);
@@ -192,7 +192,7 @@ impl OrderedSiblings<'_> {
     }
 
     /// Returns the order key in an entry.
-    pub(crate) fn entry_order_key(&self, entry: &[u8]) -> OrderKey {
+    fn entry_order_key(&self, entry: &[u8]) -> OrderKey {
         record_key::order_key_of(entry, &self.range.start)
     }
 

@@ -76,7 +76,7 @@ impl Repository {
         let maps = StoreRoot::read(reads, &snapshot.root_id())?.maps;
         let builds = self.0.cache.index_builds.0.lock().clone();
         let mut statuses = Vec::new();
-        for index in &IndexDefinitions::read_cached(&snapshot.0)?.0 {
+        for index in &IndexDefinitions::read_cached(&snapshot.view)?.0 {
             let build = builds.get(&self.build_key(&index.map_name));
             let state = match maps.get(&index.map_name) {
                 // The empty key is not an entry.
@@ -101,10 +101,10 @@ impl Repository {
     pub fn begin_index_build(&self) -> Result<Option<IndexBuild>> {
         let base = self.snapshot()?;
         let maps = StoreRoot::read(self.0.chunk_reader(), &base.root_id())?.maps;
-        let definitions = IndexDefinitions::read_cached(&base.0)?;
+        let definitions = IndexDefinitions::read_cached(&base.view)?;
         let mut missing = Vec::new();
         for index in definitions.0.iter().filter(|index| !maps.contains_key(&index.map_name)) {
-            if !self.is_known_to_fail(&index.map_name, base.0.content_map)? {
+            if !self.is_known_to_fail(&index.map_name, base.view.content_map)? {
                 missing.push(index.clone());
             }
         }
@@ -136,7 +136,7 @@ impl Repository {
             maps.insert(LINK_MAP.to_owned(), create_empty_link_map(&mut batch)?);
         }
         self.chunks().commit(batch)?;
-        let total = base.0.content_map.count_records(self.0.chunk_reader())?;
+        let total = base.view.content_map.count_records(self.0.chunk_reader())?;
         Ok(Some(IndexBuild {
             repository: self.clone(),
             definitions,
@@ -157,14 +157,12 @@ impl Repository {
     /// Returns true if a build would fail again because the blocking documents are unchanged.
     fn is_known_to_fail(&self, map: &str, content: SortedMap) -> Result<bool> {
         let build = self.0.cache.index_builds.0.lock().get(&self.build_key(map)).cloned();
-        let Some(IndexBuildProgress {
-            state: IndexState::Failed { .. },
-            blocking_documents: obstacles,
-        }) = build
+        let Some(IndexBuildProgress { state: IndexState::Failed { .. }, blocking_documents }) =
+            build
         else {
             return Ok(false);
         };
-        for (key, was) in obstacles {
+        for (key, was) in blocking_documents {
             if content.get(self.0.chunk_reader(), &key)? != was {
                 return Ok(false);
             }
@@ -210,7 +208,7 @@ impl Repository {
         // The base state of the session decides, so that a new request made in the meantime is not lost.
         let mut session = self.session(SYSTEM_USER_NAME)?;
         let snapshot = session.snapshot()?;
-        let definitions = IndexDefinitions::read_cached(&snapshot.0)?;
+        let definitions = IndexDefinitions::read_cached(&snapshot.view)?;
         if !definitions.0.iter().any(|index| index.needs_reindex) {
             return Ok(());
         }
@@ -318,25 +316,28 @@ impl IndexBuild {
 
     /// Records the reason for which an index cannot be built, and the blocking documents.
     fn record_failure(&self, error: &Error) -> Result<()> {
-        let Error::NotUnique { property, path, existing_path: existing } = error else {
+        let Error::NotUnique { property, path, existing_path } = error else {
             return Ok(());
         };
         let reason = error.to_string();
         tracing::warn!(reason, "cannot build an index");
         let failed = self.definitions.0.iter();
         for index in failed.filter(|index| index.is_unique && index.property == *property) {
-            let mut obstacles = Vec::new();
-            for subject in [Some(path), existing.as_ref()].into_iter().flatten() {
+            let mut blocking_documents = Vec::new();
+            for subject in [Some(path), existing_path.as_ref()].into_iter().flatten() {
                 let holder = subject.resolve(&index.property_parent)?;
                 let node = self.base_snapshot.node(&holder)?;
                 let owner = node.map_or_else(|| subject.clone(), |node| node.record_path().clone());
                 let key = record_key::record_key(&owner)?;
-                let stored =
-                    self.base_snapshot.0.content_map.get(self.repository.0.chunk_reader(), &key)?;
-                obstacles.push((key, stored));
+                let stored = self
+                    .base_snapshot
+                    .view
+                    .content_map
+                    .get(self.repository.0.chunk_reader(), &key)?;
+                blocking_documents.push((key, stored));
             }
             let state = IndexState::Failed { reason: reason.clone() };
-            let build = IndexBuildProgress { state, blocking_documents: obstacles };
+            let build = IndexBuildProgress { state, blocking_documents };
             let mut builds = self.repository.0.cache.index_builds.0.lock();
             builds.insert(self.repository.build_key(&index.map_name), build);
         }
@@ -345,7 +346,7 @@ impl IndexBuild {
 
     fn read_documents(&mut self, start: &Bound<Vec<u8>>) -> Result<()> {
         let store = self.repository.chunks().clone();
-        let content = self.base_snapshot.0.content_map;
+        let content = self.base_snapshot.view.content_map;
         let start = start.as_ref().map(Vec::as_slice);
         let mut edits = self.new_edits();
         let mut count = 0;
@@ -378,7 +379,8 @@ impl IndexBuild {
             let head = self.repository.snapshot()?;
             let mut edits = self.new_edits();
             let mut count = 0;
-            for change in self.base_snapshot.0.content_map.diff(&head.0.content_map, &*store) {
+            for change in self.base_snapshot.view.content_map.diff(&head.view.content_map, &*store)
+            {
                 let change = change?;
                 let sides = [change.left.as_ref(), change.right.as_ref()];
                 record_document_change(&mut edits, &change.key, sides, &*store)?;
@@ -408,7 +410,7 @@ impl IndexBuild {
             let mut batch = ChunkBatch::new();
             let mut built = self.maps.clone();
             let mut edits = self.new_edits();
-            for change in self.base_snapshot.0.content_map.diff(&head.content_map, reads) {
+            for change in self.base_snapshot.view.content_map.diff(&head.content_map, reads) {
                 let change = change?;
                 record_document_change(
                     &mut edits,

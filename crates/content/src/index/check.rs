@@ -47,16 +47,10 @@ pub struct IndexFault {
 
 impl fmt::Display for IndexFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            ref_name: name,
-            index_name: index,
-            path,
-            missing_entries: missing,
-            surplus_entries: surplus,
-        } = self;
+        let Self { ref_name, index_name, path, missing_entries, surplus_entries } = self;
         write!(
             f,
-            "{name}: index `{index}` differs from the content, first at `{path}`: {missing} entries missing, {surplus} too many"
+            "{ref_name}: index `{index_name}` differs from the content, first at `{path}`: {missing_entries} entries missing, {surplus_entries} too many"
         )
     }
 }
@@ -170,14 +164,14 @@ impl<'a> IndexAudit<'a> {
                 continue;
             }
             let map = map.unwrap_or_default();
-            let tally = self.counts_by_map.entry(index.to_owned()).or_default();
+            let counts = self.counts_by_map.entry(index.to_owned()).or_default();
             let mut entries = AscendingLookup::new(self.store, map);
             for key in keys {
                 if entries.contains(key)? {
-                    tally.present += 1;
+                    counts.present += 1;
                 } else {
-                    tally.missing += 1;
-                    tally.first_missing_path = tally
+                    counts.missing += 1;
+                    counts.first_missing_path = counts
                         .first_missing_path
                         .take()
                         .or_else(|| entry_path(index, key, &self.definitions));
@@ -193,7 +187,7 @@ impl<'a> IndexAudit<'a> {
         let defined = self.definitions.0.iter().map(|index| &*index.map_name);
         for index in INDEX_MAP_NAMES.into_iter().chain(defined) {
             let map = self.root.maps.get(index).copied().unwrap_or_default();
-            let IndexAuditCounts { present, missing, first_missing_path: first } = self
+            let IndexAuditCounts { present, missing, first_missing_path } = self
                 .counts_by_map
                 .get(index)
                 .unwrap_or(&IndexAuditCounts { present: 0, missing: 0, first_missing_path: None });
@@ -203,7 +197,7 @@ impl<'a> IndexAudit<'a> {
             if *missing == 0 && surplus == 0 {
                 continue;
             }
-            let path = match first {
+            let path = match first_missing_path {
                 Some(path) => path.clone(),
                 None => self.first_surplus_path(index, map)?,
             };

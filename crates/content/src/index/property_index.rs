@@ -97,7 +97,7 @@ impl IndexFunction {
 pub struct PropertyIndex {
     /// The name of the definition.
     pub(crate) name: String,
-    pub(crate) function: IndexFunction,
+    function: IndexFunction,
     /// The relative path of the node that has the property; empty for the indexed node itself.
     pub(crate) property_parent: String,
     /// The name of the property.
@@ -105,10 +105,10 @@ pub struct PropertyIndex {
     /// The declared types and all their subtypes; nodes of other types are not indexed. Empty for all types.
     pub(crate) node_types: BTreeSet<String>,
     pub(crate) included_paths: Vec<NodePath>,
-    pub(crate) excluded_paths: Vec<NodePath>,
-    pub(crate) name_pattern: Option<Regex>,
+    excluded_paths: Vec<NodePath>,
+    name_pattern: Option<Regex>,
     pub(crate) is_unique: bool,
-    pub(crate) tags: Vec<String>,
+    tags: Vec<String>,
     /// True if the definition requests a rebuild.
     pub(crate) needs_reindex: bool,
     /// The name of the map.
@@ -175,10 +175,10 @@ impl PropertyIndex {
         let (parents, property) = path.rsplit_once('/').unwrap_or(("", path));
         let IndexDefinitionSettings {
             node_types,
-            included_paths: included,
-            excluded_paths: excluded,
+            included_paths,
+            excluded_paths,
             name_pattern: pattern,
-            is_unique: unique,
+            is_unique,
             ..
         } = terms;
         // Patterns apply only to the values of properties.
@@ -186,7 +186,7 @@ impl PropertyIndex {
         let expression = reading.apply_to_name(path);
         // Includes everything that determines the entries.
         let definition = format!(
-            "{expression}\n{node_types:?}\n{included:?}\n{excluded:?}\n{pattern:?}\n{unique}"
+            "{expression}\n{node_types:?}\n{included_paths:?}\n{excluded_paths:?}\n{pattern:?}\n{is_unique}"
         );
         let hash = ChunkId::hash_of(definition.as_bytes()).to_string();
         let hash = hash.get(..16).unwrap_or(&hash);
@@ -196,10 +196,10 @@ impl PropertyIndex {
             property_parent: parents.to_owned(),
             property: property.to_owned(),
             node_types: node_types.clone(),
-            included_paths: included.clone(),
-            excluded_paths: excluded.clone(),
+            included_paths: included_paths.clone(),
+            excluded_paths: excluded_paths.clone(),
             name_pattern: pattern.and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok()),
-            is_unique: *unique,
+            is_unique: *is_unique,
             tags: terms.tags.clone(),
             needs_reindex: terms.needs_reindex,
             map_name: format!("{MAP_NAME_PREFIX}{hash}"),
@@ -270,7 +270,7 @@ impl PropertyIndex {
     }
 
     /// Returns the relative path of the indexed property.
-    pub(crate) fn property_path(&self) -> String {
+    fn property_path(&self) -> String {
         match &*self.property_parent {
             "" => self.property.clone(),
             parents => format!("{parents}/{}", self.property),

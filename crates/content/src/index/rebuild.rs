@@ -123,8 +123,8 @@ impl<'a> IndexMapRebuilder<'a> {
         let mut definitions = IndexDefinitions::read_stored(content, self.store)?;
         loop {
             match self.build_defined_maps(content, &definitions) {
-                Err(Error::NotUnique { property, path, existing_path: existing }) => {
-                    tracing::warn!(property, path = %path, other = ?existing, "cannot build a unique index");
+                Err(Error::NotUnique { property, path, existing_path }) => {
+                    tracing::warn!(property, path = %path, other = ?existing_path, "cannot build a unique index");
                     let is_left = |index: &&Arc<_>| !is_unique_index_of(index, &property);
                     definitions = Arc::new(IndexDefinitions(
                         definitions.0.iter().filter(is_left).cloned().collect(),

@@ -18,7 +18,7 @@ impl IndexDefinitions {
     /// Reads the definitions of a state with pending edits.
     pub(crate) fn read_pending(view: &SnapshotView) -> Result<Arc<Self>> {
         let path = NodePath::new(DEFINITIONS_PATH)?;
-        let folder = Snapshot(Arc::new(view.clone()), None).read_subtree(&path)?;
+        let folder = Snapshot::from_view(view.clone()).read_subtree(&path)?;
         let types = view.node_type_rules(None)?.node_types;
         Ok(folder.map_or_else(built_in_definitions, |folder| Self::from_folder(&folder, &types)))
     }

@@ -235,7 +235,7 @@ pub(crate) struct DecodedText {
 
 impl DecodedText {
     /// Creates the mapping for a text without resolving references.
-    pub(crate) fn from_verbatim(source: &str) -> Self {
+    fn from_verbatim(source: &str) -> Self {
         Self { text: source.to_owned(), offsets: Vec::new() }
     }
 

@@ -128,7 +128,7 @@ impl Snapshot {
             let Some(node) = self.node(&path)? else { continue };
             let Some(node) = node.as_borrowed() else { continue };
             for (name, property) in node.properties() {
-                for kind in self.reference_kinds(&path, (name, property), targets)? {
+                for kind in self.reference_kinds(&path, name, property, targets)? {
                     let property = name.to_owned();
                     referrers.insert(Referrer { path: path.clone(), property, kind });
                 }
@@ -141,7 +141,8 @@ impl Snapshot {
     fn reference_kinds(
         &self,
         node: &NodePath,
-        (name, property): (&str, BorrowedProperty<'_>),
+        name: &str,
+        property: BorrowedProperty<'_>,
         targets: &ReferenceTargets<'_>,
     ) -> Result<BTreeSet<ReferenceKind>> {
         let mut kinds = BTreeSet::new();
@@ -153,7 +154,7 @@ impl Snapshot {
                 kinds.insert(ReferenceKind::Path);
                 continue;
             }
-            for link in find_links(node, name, (value_type, text)) {
+            for link in find_links(node, name, value_type, text) {
                 if !link.candidate_paths.iter().any(|path| targets.can_contain(path)) {
                     continue;
                 }
@@ -215,7 +216,7 @@ impl Snapshot {
             }
         }
         for (name, property) in node.properties() {
-            self.collect_links(path, (name, property), references)?;
+            self.collect_links(path, name, property, references)?;
         }
         for child in node.children() {
             self.collect_references(&path.child_unchecked(child.name()), child, references)?;
@@ -227,12 +228,13 @@ impl Snapshot {
     fn collect_links(
         &self,
         path: &NodePath,
-        (name, property): (&str, BorrowedProperty<'_>),
+        name: &str,
+        property: BorrowedProperty<'_>,
         references: &mut Vec<NodeReference>,
     ) -> Result<()> {
         for value in property.values() {
             let BorrowedValue::Text(value_type, text) = value else { continue };
-            for link in find_links(path, name, (value_type, text)) {
+            for link in find_links(path, name, value_type, text) {
                 let target = self.link_target(&link)?;
                 let target_path = target.as_ref().map(NodePath::as_str);
                 // Such a path is already a reference by path, whether or not its node exists.
@@ -424,7 +426,7 @@ impl ReferenceRewriter<'_> {
         }
         let rewrite = LinkRewrite { text, source: self.from, destination: self.to };
         let mut replacements = Vec::new();
-        for link in find_links(self.node_path, name, (value.value_type(), text)) {
+        for link in find_links(self.node_path, name, value.value_type(), text) {
             let Some(target) = self.base_snapshot.link_target(&link)? else { continue };
             if !target.is_within(self.from) {
                 continue;

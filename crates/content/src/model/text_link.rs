@@ -91,7 +91,8 @@ enum LinkSpelling {
 pub(crate) fn find_links(
     node: &NodePath,
     property: &str,
-    (value_type, text): (ValueType, &str),
+    value_type: ValueType,
+    text: &str,
 ) -> Vec<TextLink> {
     let is_text = matches!(value_type, ValueType::String | ValueType::Path | ValueType::Uri);
     if !is_text || text.is_empty() || is_component_property(property) {
@@ -146,9 +147,10 @@ pub(crate) fn find_links(
 pub(crate) fn link_index_keys(
     node: &NodePath,
     property: &str,
-    (value_type, text): (ValueType, &str),
+    value_type: ValueType,
+    text: &str,
 ) -> BTreeSet<String> {
-    let links = find_links(node, property, (value_type, text));
+    let links = find_links(node, property, value_type, text);
     let mut keys: BTreeSet<String> =
         links.into_iter().flat_map(|link| link.candidate_paths).collect();
     if is_plain_reference(value_type, text) {
@@ -513,7 +515,7 @@ mod tests {
 
     #[track_caller]
     fn check(property: &str, text: &str, expected: &[&str]) {
-        let keys = link_index_keys(&node(), property, (ValueType::String, text));
+        let keys = link_index_keys(&node(), property, ValueType::String, text);
         let mut expected = expected.to_vec();
         expected.sort_unstable();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -575,7 +577,7 @@ mod tests {
     fn rewritten(property: &str, text: &str, (from, to): (&str, &str)) -> String {
         let (from, to) = (NodePath::new(from).unwrap(), NodePath::new(to).unwrap());
         let rewrite = LinkRewrite { text, source: &from, destination: &to };
-        let links = find_links(&node(), property, (ValueType::String, text));
+        let links = find_links(&node(), property, ValueType::String, text);
         let replacements = links.iter().filter_map(|link| {
             let mut targets = link.candidate_paths.iter().map(|path| NodePath::new(path).unwrap());
             let target = targets.rfind(|path| path.is_within(&from))?;

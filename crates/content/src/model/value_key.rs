@@ -18,7 +18,7 @@ const NUMBER_FAMILY: u8 = 2;
 /// Dates.
 const DATE_FAMILY: u8 = 3;
 /// All types represented as text.
-pub(crate) const TEXT_FAMILY: u8 = 4;
+const TEXT_FAMILY: u8 = 4;
 /// The end marker after all families.
 const END_FAMILY: u8 = 5;
 /// The index entry that marks a property with several values, in addition to the entries of its values.

@@ -39,9 +39,9 @@ pub(crate) fn validate_edits<'a>(
         is_from_package: checks == CommitChecks::Package,
     };
     let edits = complete_documents(head, edits, &rules, source)?;
-    let mut judge = NodeTypeValidator::new(head, &edits, &rules);
+    let mut validator = NodeTypeValidator::new(head, &edits, &rules);
     if source.is_from_package {
-        judge.set_lenient();
+        validator.set_lenient();
     }
     let mut integrity = ReferenceIntegrity::default();
     for (key, edit) in &*edits {
@@ -53,10 +53,10 @@ pub(crate) fn validate_edits<'a>(
                 continue;
             }
             (old, Some(new)) => {
-                judge.validate_document(&path, old.as_deref().map(body_root), body_root(new))?
+                validator.validate_document(&path, old.as_deref().map(body_root), body_root(new))?
             }
             (Some(_), None) if !is_below_removed(&path, &edits)? => {
-                judge.validate_removal(&path)?
+                validator.validate_removal(&path)?
             }
             (_, None) => {}
         }
@@ -68,10 +68,10 @@ pub(crate) fn validate_edits<'a>(
         );
     }
     // A type may change even though nodes from packages still lack the items that it creates.
-    judge.set_lenient();
-    validate_changed_types(head, &mut judge)?;
-    integrity.validate(&mut judge)?;
-    let violations = judge.into_violations();
+    validator.set_lenient();
+    validate_changed_types(head, &mut validator)?;
+    integrity.validate(&mut validator)?;
+    let violations = validator.into_violations();
     if violations.is_empty() { Ok(edits) } else { Err(Error::ConstraintViolations(violations)) }
 }
 
@@ -130,14 +130,18 @@ fn complete_documents<'a>(
 }
 
 /// Validates the nodes of types that the commit changes, removes or makes stricter.
-fn validate_changed_types(head: &SnapshotView, judge: &mut NodeTypeValidator<'_>) -> Result<()> {
+fn validate_changed_types(
+    head: &SnapshotView,
+    validator: &mut NodeTypeValidator<'_>,
+) -> Result<()> {
     let is_touched = [NODE_TYPES_PATH, SYSTEM_PATH]
         .iter()
-        .any(|path| judge.edits.contains_key(&record_key::record_key_at(path)));
+        .any(|path| validator.edits.contains_key(&record_key::record_key_at(path)));
     if !is_touched {
         return Ok(());
     }
-    let (before, after) = (head.node_type_rules(None)?.node_types, judge.rules.node_types.clone());
+    let (before, after) =
+        (head.node_type_rules(None)?.node_types, validator.rules.node_types.clone());
     let mut affected = BTreeSet::new();
     for old in before.iter() {
         let name = &old.definition.name;
@@ -151,16 +155,16 @@ fn validate_changed_types(head: &SnapshotView, judge: &mut NodeTypeValidator<'_>
     if affected.is_empty() {
         return Ok(());
     }
-    let stored = Snapshot(Arc::new(head.clone()), None);
+    let stored = Snapshot::from_view(head.clone());
     let mut view = head.clone();
-    view.record_edits = judge.edits.clone();
-    let edited = Snapshot(Arc::new(view), None);
+    view.record_edits = validator.edits.clone();
+    let edited = Snapshot::from_view(view);
     let mut paths = BTreeSet::new();
     for name in affected {
         paths.extend(stored.look_up_paths(LookupIndex::Type, name)?);
     }
     for path in paths {
-        revalidate_node(&edited, &path, judge)?;
+        revalidate_node(&edited, &path, validator)?;
     }
     Ok(())
 }
@@ -169,20 +173,20 @@ fn validate_changed_types(head: &SnapshotView, judge: &mut NodeTypeValidator<'_>
 fn revalidate_node(
     edited: &Snapshot,
     path: &NodePath,
-    judge: &mut NodeTypeValidator<'_>,
+    validator: &mut NodeTypeValidator<'_>,
 ) -> Result<()> {
     let Some(node) = edited.node(path)? else { return Ok(()) };
     let parent = edited.node(&path.parent().unwrap_or_else(NodePath::root))?;
     let parent = parent.as_ref().filter(|_| !path.is_root()).and_then(crate::Node::as_borrowed);
     let parent =
-        parent.map(|parent| DeclaredNodeTypes::from_node(parent).effective_type(judge.rules));
+        parent.map(|parent| DeclaredNodeTypes::from_node(parent).effective_type(validator.rules));
     let Some(node) = node.as_borrowed() else { return Ok(()) };
     let types = DeclaredNodeTypes::from_node(node);
     let node_context =
         ValidatedNode { path, parent_type: parent.as_ref(), is_parent_changed: true };
-    if judge.validate_types(node_context, &types) {
-        let effective = types.effective_type(judge.rules);
-        judge.validate_own_items(node_context, &effective, None, node)?;
+    if validator.validate_types(node_context, &types) {
+        let effective = types.effective_type(validator.rules);
+        validator.validate_own_items(node_context, &effective, None, node)?;
     }
     Ok(())
 }

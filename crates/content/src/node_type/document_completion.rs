@@ -102,7 +102,7 @@ impl<'a> DocumentCompleter<'a> {
         }
         let is_made_here = !self.origin.is_from_package;
         if is_touched && is_made_here {
-            self.create_properties(at, &effective, (old, settled.is_some()), new);
+            self.create_properties(at, &effective, old, settled.is_some(), new);
         }
         if settled.is_some() && is_touched && is_made_here {
             self.stamp_modification(at, &effective, settled, new);
@@ -128,7 +128,8 @@ impl<'a> DocumentCompleter<'a> {
         &mut self,
         at: usize,
         effective: &EffectiveNodeType,
-        (old, is_settled): (Option<BorrowedNode<'_>>, bool),
+        old: Option<BorrowedNode<'_>>,
+        is_settled: bool,
         new: BorrowedNode<'_>,
     ) {
         for definition in

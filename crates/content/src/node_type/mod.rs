@@ -3,10 +3,11 @@
 //! In: the standard set (`standard.cnd`, compiled in), and the types that a site registers as CND or in a package. Out:
 //! the [`EffectiveNodeType`] of any node, and the [`ConstraintViolation`]s of a commit.
 //!
-//! `definition` holds the model; `lexer`, `cnd` and `cnd_writer` its text form; `registry` and `effective` the
-//! inheritance of types and the combination of a node's types; `constraint` the rules for values. `stored` stores a
-//! site's own types below `/jcr:system`, `register` changes them. `check` processes a commit: `fill` adds what the
-//! repository sets itself, `judge` compares nodes with their types, `integrity` checks identifiers and references.
+//! `type_definition` holds the model; `cnd_lexer`, `cnd_parser` and `cnd_writer` its text form; `type_registry` and
+//! `effective_type` the inheritance of types and the combination of a node's types; `value_constraint` the rules for
+//! values. `stored_type` stores a site's own types below `/jcr:system`, `type_registration` changes them.
+//! `commit_validation` processes a commit: `document_completion` adds what the repository sets itself,
+//! `node_type_validator` compares nodes with their types, `reference_integrity` checks identifiers and references.
 //!
 //! Invariants
 //! * Only the changes of a commit are validated: content that was stored before a rule stays, and can be edited
@@ -15,8 +16,8 @@
 //!   publisher holds only a part of the content.
 //! * All violations of a commit are reported together, and nothing of the commit is stored then.
 //!
-//! Not here: permissions, and the choice of children that have records of their own, which `boundary` makes by type
-//! names.
+//! Not here: permissions, and the choice of children that have records of their own, which `document::boundary` makes by
+//! type names.
 
 mod cnd_lexer;
 mod cnd_parser;

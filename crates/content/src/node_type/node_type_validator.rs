@@ -21,7 +21,7 @@ const MAX_VIOLATIONS: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeclaredNodeTypes<'a> {
     pub(super) primary_type: Option<&'a str>,
-    pub(super) mixins: Vec<&'a str>,
+    mixins: Vec<&'a str>,
 }
 
 impl<'a> DeclaredNodeTypes<'a> {
@@ -313,7 +313,7 @@ impl<'a> NodeTypeValidator<'a> {
             if old.is_some_and(|(_, old)| old.has_equal_values(property)) {
                 continue;
             }
-            self.validate_property(path, effective, (name, property));
+            self.validate_property(path, effective, name, property);
         }
         for (removed_name, _) in before {
             self.validate_property_removal(path, effective, removed_name);
@@ -358,7 +358,8 @@ impl<'a> NodeTypeValidator<'a> {
         &mut self,
         path: &NodePath,
         effective: &EffectiveNodeType,
-        (name, property): (&str, crate::BorrowedProperty<'_>),
+        name: &str,
+        property: crate::BorrowedProperty<'_>,
     ) {
         self.validate_name(path, name);
         let (value_type, is_list) = (property.value_type(), property.is_list());

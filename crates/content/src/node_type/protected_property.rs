@@ -14,9 +14,9 @@ impl Snapshot {
     /// # Errors
     /// [`Error::ConstraintViolations`] if its types protect the property; errors of the store.
     pub fn check_settable(&self, path: &NodePath, name: &str, property: &Property) -> Result<()> {
-        let Some(node) = Self(self.0.clone(), None).node(path)? else { return Ok(()) };
+        let Some(node) = self.unrestricted().node(path)? else { return Ok(()) };
         let Some(node) = node.as_borrowed() else { return Ok(()) };
-        let rules = self.0.node_type_rules(None)?;
+        let rules = self.view.node_type_rules(None)?;
         let effective = DeclaredNodeTypes::from_node(node).effective_type(&rules);
         // Users choose types, although only the repository stores them.
         let is_type = name == crate::PRIMARY_TYPE || name == crate::MIXIN_TYPES;

@@ -6,7 +6,6 @@
 //! References in protected properties, such as those to versions, are maintained by the repository and not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::node_type_rules::NodeTypeRules;
 use super::node_type_validator::{DeclaredNodeTypes, NodeTypeValidator};
@@ -86,8 +85,8 @@ impl ReferenceIntegrity {
     }
 
     /// Validates the recorded documents.
-    pub(super) fn validate(&self, judge: &mut NodeTypeValidator<'_>) -> Result<()> {
-        let head = Snapshot(Arc::new(judge.head.clone()), None);
+    pub(super) fn validate(&self, validator: &mut NodeTypeValidator<'_>) -> Result<()> {
+        let head = Snapshot::from_view(validator.head.clone());
         for (identifier, path) in self.after.identifiers.difference(&self.before.identifiers) {
             let mut holders = self.identifier_holders(&head, identifier)?;
             holders.remove(path);
@@ -95,20 +94,20 @@ impl ReferenceIntegrity {
                 let (kind, others) =
                     (ConstraintViolationKind::DuplicateIdentifier, holders.into_iter());
                 let others = others.collect();
-                judge.add_violation(ConstraintViolation {
+                validator.add_violation(ConstraintViolation {
                     conflicting_paths: others,
                     ..ConstraintViolation::new(path, kind, identifier.clone())
                 });
             }
         }
-        self.validate_accounts(judge)?;
+        self.validate_accounts(validator)?;
         let mut removed = BTreeSet::new();
         for (identifier, path) in self.before.identifiers.difference(&self.after.identifiers) {
             if !self.identifier_holders(&head, identifier)?.is_empty() {
                 continue;
             }
             removed.insert(identifier);
-            let referrers = self.referrers(&head, identifier, judge)?;
+            let referrers = self.referrers(&head, identifier, validator)?;
             if !referrers.is_empty() {
                 let mut violation = ConstraintViolation::new(
                     path,
@@ -116,7 +115,7 @@ impl ReferenceIntegrity {
                     identifier.clone(),
                 );
                 violation.referrers = referrers.into_iter().collect();
-                judge.add_violation(violation);
+                validator.add_violation(violation);
             }
         }
         for (identifier, referrers) in &self.after.references {
@@ -132,7 +131,7 @@ impl ReferenceIntegrity {
                 let kind = ConstraintViolationKind::DanglingReference;
                 let violation =
                     ConstraintViolation::new(&referrer.path, kind, referrer.property.clone());
-                judge.add_violation(
+                validator.add_violation(
                     violation.with_detail(format!("no node has the identifier `{identifier}`")),
                 );
             }
@@ -142,14 +141,15 @@ impl ReferenceIntegrity {
 
     /// Validates the names of users and groups: a second account of the same name would gain the permissions of the
     /// first.
-    fn validate_accounts(&self, judge: &mut NodeTypeValidator<'_>) -> Result<()> {
+    fn validate_accounts(&self, validator: &mut NodeTypeValidator<'_>) -> Result<()> {
         let is_changed = |(path, names): &(&NodePath, &[String; 2])| {
             self.before.accounts.get(*path) != Some(*names)
         };
         if !self.after.accounts.iter().any(|account| is_changed(&account)) {
             return Ok(());
         }
-        let policies = judge.head.repository_state.cache.access_policies.policies_of(judge.head)?;
+        let policies =
+            validator.head.repository_state.cache.access_policies.policies_of(validator.head)?;
         // Ids and principal names are separate kinds of names.
         let mut paths_by_name: BTreeMap<(usize, String), BTreeSet<NodePath>> = BTreeMap::new();
         let mut take = |names: [&str; 2], path: &NodePath| {
@@ -172,7 +172,7 @@ impl ReferenceIntegrity {
                     holders.filter(|holder| *holder != path).cloned().collect();
                 if !others.is_empty() {
                     let kind = ConstraintViolationKind::DuplicateAccount;
-                    judge.add_violation(ConstraintViolation {
+                    validator.add_violation(ConstraintViolation {
                         conflicting_paths: others,
                         ..ConstraintViolation::new(path, kind, name.clone())
                     });
@@ -205,18 +205,18 @@ impl ReferenceIntegrity {
         &self,
         head: &Snapshot,
         identifier: &str,
-        judge: &NodeTypeValidator<'_>,
+        validator: &NodeTypeValidator<'_>,
     ) -> Result<BTreeSet<Referrer>> {
         let mut referrers = self.after.references.get(identifier).cloned().unwrap_or_default();
         for path in head.look_up_paths(LookupIndex::Reference, identifier)? {
             let Some(node) = head.node(&path)? else { continue };
             // A changed document was recorded in its state after the commit.
-            if judge.edits.contains_key(&record_key::record_key(node.record_path())?) {
+            if validator.edits.contains_key(&record_key::record_key(node.record_path())?) {
                 continue;
             }
             let mut usage = IdentifierUsage::default();
             if let Some(node) = node.as_borrowed() {
-                usage.record_node(&path, node, judge.rules);
+                usage.record_node(&path, node, validator.rules);
             }
             referrers.extend(usage.references.remove(identifier).unwrap_or_default());
         }

@@ -103,10 +103,10 @@ pub(crate) fn read_stored_types(
 }
 
 fn read_types(system_node: Option<&SystemNode>) -> Result<Arc<NodeTypes>> {
-    let Some(SystemNode { body, body_node: node, .. }) = system_node else {
+    let Some(SystemNode { body, body_node, .. }) = system_node else {
         return Ok(NodeTypes::standard());
     };
-    let tree = body.subtree(*node);
+    let tree = body.subtree(*body_node);
     let definitions: Vec<NodeTypeDefinition> = tree.children.iter().map(read_type).collect();
     let types = NodeTypes::standard().with_definitions(&definitions);
     Ok(Arc::new(types.map_err(Error::InvalidNodeTypes)?))
@@ -114,8 +114,8 @@ fn read_types(system_node: Option<&SystemNode>) -> Result<Arc<NodeTypes>> {
 
 fn read_namespaces(system_node: Option<&SystemNode>) -> Arc<NamespaceRegistry> {
     let mut namespaces = NamespaceRegistry::default();
-    if let Some(SystemNode { body, body_node: node, .. }) = system_node {
-        for (prefix, property) in body.properties(*node) {
+    if let Some(SystemNode { body, body_node, .. }) = system_node {
+        for (prefix, property) in body.properties(*body_node) {
             if let (false, Some(uri)) = (prefix.contains(':'), property.first()) {
                 namespaces.add_mapping(prefix, uri.as_str().unwrap_or_default());
             }

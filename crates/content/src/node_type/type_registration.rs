@@ -15,7 +15,7 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn node_types(&self) -> Result<Arc<NodeTypes>> {
-        Ok(self.0.node_type_rules(None)?.node_types)
+        Ok(self.view.node_type_rules(None)?.node_types)
     }
 
     /// Returns the namespaces of this state, without access control.
@@ -23,7 +23,7 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn namespaces(&self) -> Result<Arc<NamespaceRegistry>> {
-        Ok(self.0.node_type_rules(None)?.namespaces)
+        Ok(self.view.node_type_rules(None)?.namespaces)
     }
 }
 

@@ -37,7 +37,7 @@ pub struct NodeType {
     /// Its own definition.
     pub definition: NodeTypeDefinition,
     /// Its own name and the names of all its supertypes.
-    pub(super) type_names: HashSet<String>,
+    type_names: HashSet<String>,
     pub(super) properties: ItemDefinitions<PropertyRule>,
     pub(super) children: ItemDefinitions<ChildDefinition>,
 }

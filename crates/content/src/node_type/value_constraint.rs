@@ -57,14 +57,15 @@ impl ValueConstraint {
         match self {
             Self::Pattern(pattern) => pattern.is_match(&value.to_text()),
             Self::Text(text) => value.to_text() == *text,
-            Self::Path { path, includes_descendants: or_below } => {
+            Self::Path { path, includes_descendants } => {
                 let value = value.to_text();
                 let rest = value.strip_prefix(path.as_str());
                 rest.is_some_and(|rest| {
-                    rest.is_empty() || (*or_below && (path.is_empty() || rest.starts_with('/')))
+                    rest.is_empty()
+                        || (*includes_descendants && (path.is_empty() || rest.starts_with('/')))
                 })
             }
-            Self::Range { lower_bound: low, upper_bound: high } => {
+            Self::Range { lower_bound, upper_bound } => {
                 let is_within =
                     |bound: &Option<ConstraintBound>, outside_order: Ordering| match bound {
                         None => true,
@@ -73,7 +74,7 @@ impl ValueConstraint {
                             order => order == Some(outside_order),
                         },
                     };
-                is_within(low, Ordering::Greater) && is_within(high, Ordering::Less)
+                is_within(lower_bound, Ordering::Greater) && is_within(upper_bound, Ordering::Less)
             }
             Self::Any => true,
         }

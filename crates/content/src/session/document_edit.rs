@@ -28,13 +28,13 @@ impl Snapshot {
         &'a self,
         earlier: &'a Self,
     ) -> impl Iterator<Item = Result<DocumentEdit<'a>>> {
-        self.0.record_edits.iter().map(|(key, record)| {
+        self.view.record_edits.iter().map(|(key, record)| {
             let path = record_key::record_path(key)?;
-            let old_record = earlier.0.read_record(key, &path)?;
+            let old_record = earlier.view.read_record(key, &path)?;
             Ok(DocumentEdit {
                 path,
-                before: DocumentState { view: &earlier.0, record: old_record },
-                after: DocumentState { view: &self.0, record: record.clone() },
+                before: DocumentState { view: &earlier.view, record: old_record },
+                after: DocumentState { view: &self.view, record: record.clone() },
             })
         })
     }

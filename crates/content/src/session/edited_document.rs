@@ -1,13 +1,16 @@
-//! The document being edited: decoded once, and split into records when it is written back.
+//! Edits of nodes and properties, in the document being edited: decoded once, and split into records when it is written
+//! back.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{EditedDocument, Session, refused_error};
 use crate::access::{RecordExtent, is_guarded_name};
 use crate::document::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::document::record::{ContentRecord, RecordBody};
 use crate::model::order_key::OrderKey;
-use crate::{Error, NodePath, Property, Result, Subtree, document::record_key};
+use crate::snapshot::SnapshotView;
+use crate::{Error, NodePath, Property, Result, Subtree, check_item_name, document::record_key};
 
 /// A node without its descendants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +22,109 @@ pub struct NodeFields {
 }
 
 impl Session {
+    /// Sets a property.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`]; [`Error::InvalidName`]; [`Error::AccessDenied`] in a policy that the viewer does not see.
+    pub fn set_property(&mut self, path: &NodePath, name: &str, property: Property) -> Result<()> {
+        check_item_name(name)?;
+        self.require_editable(path)?;
+        self.edit_node(path, |node| {
+            node.properties.insert(name.to_owned(), property);
+            Ok(())
+        })
+    }
+
+    /// Removes a property; returns true if it existed.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`]; [`Error::AccessDenied`] in a policy that the viewer does not see.
+    pub fn remove_property(&mut self, path: &NodePath, name: &str) -> Result<bool> {
+        self.require_editable(path)?;
+        self.edit_node(path, |node| Ok(node.properties.remove(name).is_some()))
+    }
+
+    /// Adds an empty node.
+    ///
+    /// # Errors
+    /// [`Error::NodeExists`], or [`Error::AccessDenied`] where the viewer does not see it; [`Error::NodeMissing`] for the
+    /// parent.
+    pub fn add_node(&mut self, path: &NodePath, primary_type: &str) -> Result<()> {
+        if self.unrestricted_snapshot()?.node(path)?.is_some() {
+            return Err(self.node_exists_error(path)?);
+        }
+        self.put_node(path, Subtree::new(path.name(), primary_type))
+    }
+
+    /// Replaces the node at a path, with everything below it. The node keeps its position among its siblings; a new one
+    /// goes last.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] for the parent; [`Error::InvalidName`] for any name in the tree; [`Error::AccessDenied`]
+    /// if the viewer does not see the existing node.
+    pub fn put_node(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
+        tree.check_names()?;
+        self.require_free_or_visible(path)?;
+        path.name().clone_into(&mut tree.name);
+        let Some(parent) = path.parent() else {
+            if !is_container("", tree.primary_type()) {
+                return Err(refused_error("replace", path, "the root must be a folder"));
+            }
+            self.write_back_edited_document()?;
+            return self.put_record(path, tree, OrderKey::default());
+        };
+        if !self.has_own_record(&parent, path.name())? {
+            return self.edit_node(&parent, |node| {
+                node.put_child(tree);
+                Ok(())
+            });
+        }
+        let order = match self.pending.view.read_record(&record_key::record_key(path)?, path)? {
+            Some(record) => record.order_key.clone(),
+            None => self.next_order_key(&parent)?,
+        };
+        self.put_record(path, tree, order)
+    }
+
+    /// Removes a node with everything below it.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`]; [`Error::InvalidEdit`] for the root.
+    pub fn remove_node(&mut self, path: &NodePath) -> Result<()> {
+        let parent =
+            path.parent().ok_or_else(|| refused_error("remove", path, "it is the root"))?;
+        self.require_visible(path)?;
+        if self.find_edited_node(path).is_none() {
+            self.write_back_edited_document()?;
+            if self.pending.view.read_record(&record_key::record_key(path)?, path)?.is_some() {
+                return self.remove_records(path);
+            }
+        }
+        let removed = self.edit_node(&parent, |node| Ok(node.remove_child(path.name())));
+        match removed {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) | Err(Error::NodeMissing(_)) => Err(Error::NodeMissing(path.clone())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces all properties of a node.
+    ///
+    /// # Errors
+    /// As [`Session::set_property`].
+    pub fn replace_properties(
+        &mut self,
+        path: &NodePath,
+        properties: BTreeMap<String, Property>,
+    ) -> Result<()> {
+        properties.keys().try_for_each(|name| check_item_name(name))?;
+        self.require_editable(path)?;
+        self.edit_node(path, |node| {
+            node.properties = properties;
+            Ok(())
+        })
+    }
+
     /// Changes a node inside the decoded document that holds it.
     pub(super) fn edit_node<T>(
         &mut self,
@@ -27,17 +133,17 @@ impl Session {
     ) -> Result<T> {
         self.decode_document(path)?;
         let missing = || Error::NodeMissing(path.clone());
-        let hot = self.edited_document.as_mut().ok_or_else(missing)?;
-        let relative = path.relative_to(&hot.path).ok_or_else(missing)?;
-        change(hot.tree.find_descendant_mut(relative).ok_or_else(missing)?)
+        let document = self.edited_document.as_mut().ok_or_else(missing)?;
+        let relative = path.relative_to(&document.path).ok_or_else(missing)?;
+        change(document.tree.find_descendant_mut(relative).ok_or_else(missing)?)
     }
 
     /// Finds a node inside the document being edited; the document's own node is not looked at, since it may have children
     /// with records of their own.
     pub(super) fn find_edited_node(&self, path: &NodePath) -> Option<&Subtree> {
-        let hot = self.edited_document.as_ref()?;
-        let relative = path.relative_to(&hot.path).filter(|relative| !relative.is_empty())?;
-        hot.tree.find_descendant(relative)
+        let document = self.edited_document.as_ref()?;
+        let relative = path.relative_to(&document.path).filter(|relative| !relative.is_empty())?;
+        document.tree.find_descendant(relative)
     }
 
     /// Finds a node inside the document being edited if the viewer sees all of it.
@@ -59,7 +165,7 @@ impl Session {
         }
         let range = record_key::descendant_key_range(path)?;
         let pending = self.unrestricted_snapshot()?;
-        pending.0.range_records(&range).take(limit).try_fold(0, |count, record| {
+        pending.view.range_records(&range).take(limit).try_fold(0, |count, record| {
             record?;
             Ok(count + 1)
         })
@@ -87,10 +193,10 @@ impl Session {
 
     /// Decodes the document that holds `path`, unless it is already the one being edited.
     fn decode_document(&mut self, path: &NodePath) -> Result<()> {
-        if let Some(hot) = &self.edited_document
+        if let Some(document) = &self.edited_document
             && path
-                .relative_to(&hot.path)
-                .is_some_and(|relative| hot.tree.find_descendant(relative).is_some())
+                .relative_to(&document.path)
+                .is_some_and(|relative| document.tree.find_descendant(relative).is_some())
         {
             return Ok(());
         }
@@ -100,7 +206,7 @@ impl Session {
         let node = if owner == *path { Some(node) } else { self.pending.node(&owner)? };
         let node = node.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let record = node.record().clone();
-        let body = self.pending.0.load_body(&record, &owner)?;
+        let body = self.pending.view.load_body(&record, &owner)?;
         let tree = node.read_own_subtree()?;
         self.edited_document = Some(EditedDocument { path: owner, record, body, tree });
         Ok(())
@@ -109,10 +215,10 @@ impl Session {
     /// Writes the edited document back to the pending edits. If that fails, the document is retained, so that no later
     /// commit succeeds without it.
     pub(super) fn write_back_edited_document(&mut self) -> Result<()> {
-        let Some(hot) = self.edited_document.take() else { return Ok(()) };
-        let written = self.write_back_document(&hot);
+        let Some(document) = self.edited_document.take() else { return Ok(()) };
+        let written = self.write_back_document(&document);
         if written.is_err() {
-            self.edited_document = Some(hot);
+            self.edited_document = Some(document);
         }
         written
     }
@@ -174,11 +280,22 @@ impl Session {
     /// Removes the record at `path` and all below it from the pending state.
     pub(crate) fn remove_records(&mut self, path: &NodePath) -> Result<()> {
         self.last_order_key = None;
-        for (key, _) in self.pending.0.records_in_range(&record_key::descendant_key_range(path)?)? {
+        for (key, _) in
+            self.pending.view.records_in_range(&record_key::descendant_key_range(path)?)?
+        {
             self.pending_view_mut().put_record(key, None)?;
         }
         let key = record_key::record_key(path)?;
         self.pending_view_mut().put_record(key, None)
+    }
+
+    pub(crate) fn write_record(&mut self, path: &NodePath, record: ContentRecord) -> Result<()> {
+        let key = record_key::record_key(path)?;
+        self.pending_view_mut().put_record(key, Some(Arc::new(record)))
+    }
+
+    pub(crate) fn pending_view_mut(&mut self) -> &mut SnapshotView {
+        Arc::<SnapshotView>::make_mut(&mut self.pending.view)
     }
 }
 

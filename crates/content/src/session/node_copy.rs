@@ -111,12 +111,12 @@ impl Session {
         identity: CopyIdentifierPolicy,
     ) -> Result<()> {
         let order = self.next_order_key(&to.parent().unwrap_or_else(NodePath::root))?;
-        let top = self.pending.0.read_record(&record_key::record_key(from)?, from)?;
+        let top = self.pending.view.read_record(&record_key::record_key(from)?, from)?;
         let top = top.ok_or_else(|| Error::NodeMissing(from.clone()))?;
         let mut records =
             vec![(to.clone(), ContentRecord { order_key: order, ..ContentRecord::clone(&top) })];
         for (key, record) in
-            self.pending.0.records_in_range(&record_key::descendant_key_range(from)?)?
+            self.pending.view.records_in_range(&record_key::descendant_key_range(from)?)?
         {
             let path = record_key::record_path(&key)?;
             let target = path.rebase(from, to).ok_or(Error::NodeMissing(path))?;
@@ -138,7 +138,7 @@ impl Session {
         path: &NodePath,
         record: ContentRecord,
     ) -> Result<ContentRecord> {
-        let body = self.pending.0.load_body(&record, path)?;
+        let body = self.pending.view.load_body(&record, path)?;
         let mut tree = body.subtree(body.root());
         if !renew_identifiers(&mut tree) {
             return Ok(record);

@@ -7,12 +7,9 @@ use std::time::SystemTime;
 use tympan_store::ChunkId;
 
 use super::Session;
-use crate::access::{AccessGate, AccessPolicyIds, ErrorRedactor, SessionChanges, check_commit};
-use crate::branch::branch_ref::MAIN_BRANCH;
+use crate::access::{CommitPermission, ErrorRedactor, SessionChanges};
 use crate::commit::commit_details::{CommitChecks, CommitDetails};
 use crate::commit::{CommitConditions, commit_edits};
-use crate::snapshot::SnapshotView;
-use crate::version::version_visibility::check_version_privilege;
 use crate::{Error, MergeConflict, Result};
 
 impl Session {
@@ -28,62 +25,27 @@ impl Session {
             self.check_in_installed(&self.base.clone(), message, at)?;
             self.write_back_edited_document()?;
         }
-        let permitted = self.check_access()?;
+        let changes = SessionChanges {
+            base_snapshot: &self.base,
+            pending_snapshot: &self.pending,
+            moves: &self.moves,
+        };
+        let permission = CommitPermission::check(&self.repository, changes, &self.viewer)?;
         self.check_in_bypass.check_edits(&self.base, &self.pending, &self.moves)?;
-        let versions = &self.pending.0.version_edits;
+        let versions = &self.pending.view.version_edits;
         let (moves, replication) = (&self.moves, self.replication_changes.as_ref());
         let user = &self.user;
         let change =
             CommitDetails { user, message, time: at, version_edits: versions, moves, replication };
-        let edits = &self.pending.0.record_edits;
-        let permit = |head: &SnapshotView| self.check_access_at_head(head, permitted.as_ref());
+        let edits = &self.pending.view.record_edits;
         let conditions =
-            CommitConditions { guarded_keys: &self.guarded_keys, check_permissions: &permit };
+            CommitConditions { guarded_keys: &self.guarded_keys, permission: &permission };
         let done = commit_edits(&self.base, edits, &conditions, &change, self.commit_checks);
         let root = done.map_err(|error| self.redact_error(error))?;
         self.guarded_keys.clear();
         self.base = self.repository.snapshot_at(root)?;
         self.reset_pending();
         Ok(root)
-    }
-
-    /// Checks that the viewer has the privileges that the edits need, by the newest policies. Returns the state from
-    /// which the policies were read; `None` if no policy applies.
-    fn check_access(&self) -> Result<Option<(ChunkId, AccessPolicyIds)>> {
-        let view = &self.pending.0;
-        if self.access_gate.is_none()
-            || (view.record_edits.is_empty() && view.version_edits.is_empty())
-        {
-            return Ok(None);
-        }
-        let newest = self.repository.snapshot()?;
-        let (gate, rulings) = AccessGate::open_with_policy_ids(&newest.0, &self.viewer)?;
-        self.check_with_gate(&gate)?;
-        Ok(Some((newest.root_id(), rulings)))
-    }
-
-    /// Repeats the check for the state onto which the edits are written. It costs nothing if that is the state already
-    /// checked, and little if its policies and groups are the same.
-    fn check_access_at_head(
-        &self,
-        head: &SnapshotView,
-        permitted: Option<&(ChunkId, AccessPolicyIds)>,
-    ) -> Result<()> {
-        let Some((root, permitted_rulings)) = permitted else { return Ok(()) };
-        if head.root_id == *root && head.repository_state.branch == MAIN_BRANCH {
-            return Ok(());
-        }
-        let (gate, rulings) = AccessGate::open_with_policy_ids(head, &self.viewer)?;
-        if rulings == *permitted_rulings { Ok(()) } else { self.check_with_gate(&gate) }
-    }
-
-    fn check_with_gate(&self, gate: &AccessGate) -> Result<()> {
-        let Self { base, pending, moves, .. } = self;
-        check_version_privilege(base, &pending.0, gate)?;
-        check_commit(
-            &SessionChanges { base_snapshot: base, pending_snapshot: pending, moves },
-            gate,
-        )
     }
 
     /// Returns the reason for which a commit was rejected, limited to what the viewer may know.

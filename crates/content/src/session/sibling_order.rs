@@ -37,7 +37,8 @@ impl Session {
             return self.edit_node(&parent, |node| reorder_child(node, path, position));
         }
         self.write_back_edited_document()?;
-        let Some(record) = self.pending.0.read_record(&record_key::record_key(path)?, path)? else {
+        let Some(record) = self.pending.view.read_record(&record_key::record_key(path)?, path)?
+        else {
             return self.edit_node(&parent, |node| reorder_child(node, path, position));
         };
         let parent_node =
@@ -51,9 +52,9 @@ impl Session {
         }
         drop(parent_node);
         self.last_order_key = None;
-        let deals = {
+        let assignments = {
             let siblings =
-                self.pending.0.ordered_siblings(&parent)?.ok_or_else(|| Error::Damaged {
+                self.pending.view.ordered_siblings(&parent)?.ok_or_else(|| Error::Damaged {
                     path: parent.clone(),
                     reason: "its state has no map of order keys",
                 })?;
@@ -77,9 +78,9 @@ impl Session {
                 spot,
             )?
         };
-        for (key, order) in deals {
+        for (key, order) in assignments {
             let path = record_key::record_path(&key)?;
-            if let Some(record) = self.pending.0.read_record(&key, &path)? {
+            if let Some(record) = self.pending.view.read_record(&key, &path)? {
                 self.write_record(
                     &path,
                     ContentRecord { order_key: order, ..ContentRecord::clone(&record) },
@@ -92,7 +93,7 @@ impl Session {
     /// Returns the entry of a record in the map of order keys.
     fn order_entry(&self, path: &NodePath) -> Result<Vec<u8>> {
         let key = record_key::record_key(path)?;
-        let record = self.pending.0.read_record(&key, path)?;
+        let record = self.pending.view.read_record(&key, path)?;
         let record = record.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         Ok(record_key::order_map_key(&key, &record.order_key))
     }
@@ -147,7 +148,7 @@ impl Session {
                 if !has_ordered_children(node.primary_type()) {
                     return Ok(OrderKey::default());
                 }
-                self.pending.0.last_order_key(parent)?
+                self.pending.view.last_order_key(parent)?
             }
         };
         let next = last.as_ref().map_or_else(OrderKey::first, OrderKey::after);

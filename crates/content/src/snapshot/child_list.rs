@@ -149,7 +149,7 @@ impl Node {
             let path = self.path().child_unchecked(record_key::record_name(&key)?);
             Ok(NodeLocation::new(path, NodeLocationKind::Document(record.into_record(&key)?)))
         };
-        let entries = self.snapshot.0.range_records(&range);
+        let entries = self.snapshot.view.range_records(&range);
         let mut locations = entries.map(location).collect::<Result<Vec<_>>>()?;
         if has_ordered_children(self.primary_type()) {
             locations.sort_by(|left, right| {
@@ -174,7 +174,7 @@ impl Node {
 
     /// Returns the cached locations of the children.
     fn cached_child_locations(&self) -> Option<Arc<ChildLocations>> {
-        let view = &self.snapshot.0;
+        let view = &self.snapshot.view;
         view.repository_state
             .cache
             .child_locations
@@ -183,7 +183,8 @@ impl Node {
 
     /// Caches the locations of the children.
     fn cache_child_locations(&self, locations: Vec<Arc<NodeLocation>>) -> Arc<ChildLocations> {
-        let (view, cached_locations) = (&self.snapshot.0, Arc::new(ChildLocations::new(locations)));
+        let (view, cached_locations) =
+            (&self.snapshot.view, Arc::new(ChildLocations::new(locations)));
         if let Some(content) =
             view.cacheable_map_id().filter(|_| cached_locations.len() <= MAX_CACHED_CHILDREN)
         {
@@ -229,8 +230,8 @@ impl Node {
     fn can_see_all(&self, locations: &ChildLocations) -> bool {
         match self.child_visibility() {
             None => true,
-            Some(ChildVisibility::Uniform { is_visible, exceptions: others }) => {
-                is_visible && others.is_empty() && !locations.has_access_controlled()
+            Some(ChildVisibility::Uniform { is_visible, exceptions }) => {
+                is_visible && exceptions.is_empty() && !locations.has_access_controlled()
             }
             Some(ChildVisibility::Individual) => false,
         }
@@ -258,7 +259,7 @@ impl Node {
 
     /// Returns a page of all children that have records of their own, visible or not.
     pub(crate) fn unfiltered_listed_page(&self, offset: usize, limit: usize) -> Result<Vec<Self>> {
-        let view = &self.snapshot.0;
+        let view = &self.snapshot.view;
         if !has_ordered_children(self.primary_type()) {
             let range = record_key::child_key_range(self.path())?;
             return view
@@ -299,7 +300,7 @@ impl Node {
     /// Counts all children that have records of their own, visible or not.
     pub(crate) fn count_unfiltered_children(&self) -> Result<usize> {
         let range = record_key::child_key_range(self.path())?;
-        let view = &self.snapshot.0;
+        let view = &self.snapshot.view;
         if view.record_edits.range::<[u8], _>(range.bounds()).next().is_some() {
             return view.range_records(&range).try_fold(0, |count, entry| entry.map(|_| count + 1));
         }
@@ -343,7 +344,7 @@ impl Node {
             return self.has_visible_listed_children(&visibility);
         }
         let range = record_key::child_key_range(self.path())?;
-        Ok(self.snapshot.0.range_records(&range).next().transpose()?.is_some())
+        Ok(self.snapshot.view.range_records(&range).next().transpose()?.is_some())
     }
 
     /// Returns every descendant that has a record of its own, in key order, without reading any body.
@@ -375,7 +376,7 @@ impl Node {
             return Ok(());
         }
         let range = record_key::descendant_key_range(self.path())?;
-        for entry in self.snapshot.0.range_records(&range) {
+        for entry in self.snapshot.view.range_records(&range) {
             let (key, record) = entry?;
             let node =
                 self.node_from_record(record_key::record_path(&key)?, record.into_record(&key)?);
@@ -388,6 +389,6 @@ impl Node {
 
     /// Returns the visibility rules of the children for the viewer; `None` if the viewer is the program itself.
     fn child_visibility(&self) -> Option<ChildVisibility> {
-        self.snapshot.1.as_ref().map(|gate| gate.child_visibility(self.path()))
+        self.snapshot.access_gate.as_ref().map(|gate| gate.child_visibility(self.path()))
     }
 }

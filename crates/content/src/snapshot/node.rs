@@ -54,6 +54,36 @@ impl Clone for NodeBody {
     }
 }
 
+/// The nodes and bytes of subtrees that may still be read into memory.
+#[derive(Debug, Clone)]
+pub struct SubtreeBudget {
+    nodes: usize,
+    bytes: u64,
+    is_exceeded: bool,
+}
+
+impl SubtreeBudget {
+    /// Creates a budget of nodes, and of bytes of the stored documents that hold them.
+    #[must_use]
+    pub fn new(nodes: usize, bytes: u64) -> Self {
+        Self { nodes, bytes, is_exceeded: false }
+    }
+
+    /// Returns true if a subtree did not fit.
+    #[must_use]
+    pub fn is_exceeded(&self) -> bool {
+        self.is_exceeded
+    }
+
+    /// Takes nodes and bytes; returns false if less is left.
+    pub fn take(&mut self, nodes: usize, bytes: u64) -> bool {
+        self.is_exceeded |= nodes > self.nodes || bytes > self.bytes;
+        self.nodes = self.nodes.saturating_sub(nodes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        !self.is_exceeded
+    }
+}
+
 /// A document that was read already, whose nodes are created without a lookup.
 pub struct LoadedDocument {
     pub(super) snapshot: Snapshot,
@@ -103,9 +133,9 @@ impl Node {
     pub fn primary_type(&self) -> &str {
         match &self.location.kind {
             NodeLocationKind::Document(record) => record.summary.primary_type(),
-            NodeLocationKind::Inside { body_node: at, .. } => self
+            NodeLocationKind::Inside { body_node, .. } => self
                 .load_body()
-                .and_then(|body| body.text(*at, "jcr:primaryType"))
+                .and_then(|body| body.text(*body_node, "jcr:primaryType"))
                 .unwrap_or("nt:unstructured"),
         }
     }
@@ -223,13 +253,34 @@ impl Node {
         Ok(tree)
     }
 
+    /// Decodes the node with everything below it, and takes it from a budget; `None` if the budget is exceeded.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn read_subtree_within(&self, budget: &mut SubtreeBudget) -> Result<Option<Subtree>> {
+        let (path, record) = self.location.document_record();
+        let bytes = self.snapshot.view.load_body(record, path)?.bytes().len() as u64;
+        let mut tree = self.read_own_subtree()?;
+        let children = self.count_listed_children()?;
+        // The children are taken one by one; a budget that has no place for them all is empty before they are listed.
+        if !budget.take(tree.node_count(), bytes) || !budget.clone().take(children, 0) {
+            budget.take(children, 0);
+            return Ok(None);
+        }
+        for child in self.listed_children()? {
+            let Some(child) = child.read_subtree_within(budget)? else { return Ok(None) };
+            tree.children.push(child);
+        }
+        Ok(Some(tree))
+    }
+
     /// Decodes the part of the node's subtree that is stored in its own record.
     pub(crate) fn read_own_subtree(&self) -> Result<Subtree> {
         let (path, record) = self.location.document_record();
-        let body = self.snapshot.0.load_body(record, path)?;
+        let body = self.snapshot.view.load_body(record, path)?;
         let mask = self
             .snapshot
-            .1
+            .access_gate
             .as_ref()
             .and_then(|gate| gate.compute_mask(path, &body, record_extent(path, record)));
         let mut tree = match mask {
@@ -246,9 +297,9 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn is_document_fully_visible(&self) -> Result<bool> {
-        let Some(gate) = &self.snapshot.1 else { return Ok(true) };
+        let Some(gate) = &self.snapshot.access_gate else { return Ok(true) };
         let (path, record) = self.location.document_record();
-        let body = self.snapshot.0.load_body(record, path)?;
+        let body = self.snapshot.view.load_body(record, path)?;
         let Some(mask) = gate.compute_mask(path, &body, record_extent(path, record)) else {
             return Ok(true);
         };
@@ -328,7 +379,7 @@ impl Node {
     /// Returns true if the snapshot's viewer sees the node. A node that was found by a lookup is visible.
     #[must_use]
     pub fn is_visible(&self) -> bool {
-        let Some(gate) = &self.snapshot.1 else { return true };
+        let Some(gate) = &self.snapshot.access_gate else { return true };
         let decide = || gate.can_see(self.path(), self.primary_type());
         is_visible_to(gate, &self.location.visibility.node_rules, decide)
     }
@@ -341,7 +392,7 @@ impl Node {
 
     /// Returns true if the snapshot's viewer sees everything in the record's header.
     fn is_summary_visible(&self) -> bool {
-        let Some(gate) = &self.snapshot.1 else { return true };
+        let Some(gate) = &self.snapshot.access_gate else { return true };
         let (location, record) = self.location.document_location();
         let decide = || gate.can_see_record(&location.path, record_extent(&location.path, record));
         is_visible_to(gate, &location.visibility.header_rules, decide)
@@ -349,7 +400,7 @@ impl Node {
 
     /// Returns the parts of the document that are hidden from the snapshot's viewer.
     pub(super) fn access_mask(&self) -> Option<&AccessMask> {
-        let gate = self.snapshot.1.as_ref()?;
+        let gate = self.snapshot.access_gate.as_ref()?;
         if let Some(cached_mask) = self.access_mask.get() {
             return cached_mask.as_deref();
         }
@@ -396,7 +447,7 @@ impl Node {
     pub(super) fn body_node(&self, body: &DocumentBody) -> BodyNode {
         match &self.location.kind {
             NodeLocationKind::Document(_) => body.root(),
-            NodeLocationKind::Inside { body_node: at, .. } => *at,
+            NodeLocationKind::Inside { body_node, .. } => *body_node,
         }
     }
 
@@ -404,7 +455,7 @@ impl Node {
     pub(super) fn load_body(&self) -> Option<&Arc<DocumentBody>> {
         let load = || {
             let (path, record) = self.location.document_record();
-            match self.snapshot.0.load_body(record, path) {
+            match self.snapshot.view.load_body(record, path) {
                 Ok(body) => Some(body),
                 Err(error) => {
                     tracing::error!(path = %path, error = %error, "cannot read a document");

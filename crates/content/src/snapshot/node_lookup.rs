@@ -21,16 +21,16 @@ impl Snapshot {
 
     /// Finds the node at a path, visible or not.
     fn unrestricted_node(&self, path: &NodePath) -> Result<Option<Node>> {
-        let Some(content) = self.0.cacheable_map_id() else {
+        let Some(content) = self.view.cacheable_map_id() else {
             return self.find_node(path);
         };
-        let locations = &self.0.repository_state.cache.locations;
+        let locations = &self.view.repository_state.cache.locations;
         if let Some(location) = locations.get(&NodeLocationKeyRef(&content, path))
             && let Some(node) = self.node_at_location(location)
         {
             return Ok(Some(node));
         }
-        let absent = &self.0.repository_state.cache.absent_paths;
+        let absent = &self.view.repository_state.cache.absent_paths;
         if absent.get(&NodeLocationKeyRef(&content, path)).is_some() {
             return Ok(None);
         }
@@ -39,7 +39,7 @@ impl Snapshot {
         let parent =
             path.parent().and_then(|parent| locations.get(&NodeLocationKeyRef(&content, &parent)));
         let node = if parent.is_some_and(|parent| parent.has_child_record(path.name())) {
-            let record = self.0.find_record(&record_key::record_key_at(path.as_str()))?;
+            let record = self.view.find_record(&record_key::record_key_at(path.as_str()))?;
             record.map(|record| self.record_node(path.clone(), record))
         } else {
             self.find_node(path)?
@@ -81,7 +81,7 @@ impl Snapshot {
         let mut is_parent_tried = depth < deepest;
         while low < high {
             let owner = path_prefix(text, depth);
-            match self.0.find_record(&record_key::record_key_at(owner))? {
+            match self.view.find_record(&record_key::record_key_at(owner))? {
                 Some(record) => {
                     let primary_type = record.summary.primary_type();
                     let name = owner.rsplit_once('/').map_or("", |(_, name)| name);
@@ -122,7 +122,7 @@ impl Snapshot {
         if relative.is_empty() {
             return Ok(Some(self.record_node(owner, record)));
         }
-        let body = self.0.load_body(&record, &owner)?;
+        let body = self.view.load_body(&record, &owner)?;
         let Some(at) = body.find_relative(relative) else {
             return Ok(None);
         };

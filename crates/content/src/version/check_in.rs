@@ -87,10 +87,10 @@ impl VersionEditor<'_> {
         };
         let began =
             VersionHistory { last_number: 0, base_version: String::new(), path: path.clone() };
-        let history = snapshot.0.version_history(&id)?.unwrap_or(began);
+        let history = snapshot.view.version_history(&id)?.unwrap_or(began);
         let (was_at, predecessor) = (history.path, history.base_version);
         let name = next_version_name(&predecessor, |name| {
-            Ok(snapshot.0.stored_version(&id, name)?.is_some())
+            Ok(snapshot.view.stored_version(&id, name)?.is_some())
         })?;
         let stored_version = StoredVersion {
             number: history.last_number + 1,
@@ -190,7 +190,7 @@ impl VersionEditor<'_> {
         path: &NodePath,
         version: &str,
         label: &str,
-        clash: LabelConflictPolicy,
+        label_conflict: LabelConflictPolicy,
     ) -> Result<()> {
         check_item_name(label)?;
         let refused = |reason| Error::InvalidEdit { action: "label", path: path.clone(), reason };
@@ -207,7 +207,7 @@ impl VersionEditor<'_> {
             if holder.name == version.name {
                 return Ok(());
             }
-            if clash == LabelConflictPolicy::Refuse {
+            if label_conflict == LabelConflictPolicy::Refuse {
                 return Err(refused(
                     "another version of the node already has this label; move the label",
                 ));
@@ -254,20 +254,20 @@ impl VersionEditor<'_> {
 
     /// Removes the entries of a version, and with the last version also those of its history.
     pub(super) fn remove_version_entries(&mut self, version: &NodeVersion) -> Result<()> {
-        let NodeVersion { history_id: id, name, .. } = version;
-        let view = self.session.unrestricted_snapshot()?.0;
-        let others = view.history_versions(id)?;
-        let stored_history = view.version_history(id)?;
+        let NodeVersion { history_id, name, .. } = version;
+        let view = self.session.unrestricted_snapshot()?.view;
+        let others = view.history_versions(history_id)?;
+        let stored_history = view.version_history(history_id)?;
         // Other versions may have been removed since this one was read.
-        let own = view.stored_version(id, name)?;
+        let own = view.stored_version(history_id, name)?;
         drop(view);
         let edits = &mut self.session.pending_view_mut().version_edits;
-        edits.insert(version_key(id, name), None);
+        edits.insert(version_key(history_id, name), None);
         let mut others = others.into_iter().filter(|candidate| candidate.name != *name).peekable();
         if others.peek().is_none() {
-            edits.insert(version_key(id, ""), None);
+            edits.insert(version_key(history_id, ""), None);
             if let Some(history) = stored_history {
-                edits.insert(path_history_key(&history.path, id), None);
+                edits.insert(path_history_key(&history.path, history_id), None);
             }
             return Ok(());
         }
@@ -276,14 +276,14 @@ impl VersionEditor<'_> {
             if remaining_version.stored_version.predecessor == *name {
                 remaining_version.stored_version.predecessor.clone_from(&before);
                 edits.insert(
-                    version_key(id, &remaining_version.name),
+                    version_key(history_id, &remaining_version.name),
                     Some(VersionMapEntry::Version(remaining_version.stored_version)),
                 );
             }
         }
         if let Some(history) = stored_history.filter(|history| history.base_version == *name) {
             let history = VersionHistory { base_version: before, ..history };
-            edits.insert(version_key(id, ""), Some(VersionMapEntry::History(history)));
+            edits.insert(version_key(history_id, ""), Some(VersionMapEntry::History(history)));
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ impl Repository {
         let mut session = self.session(user)?;
         let pending = session.versions().check_in(path, check_in)?;
         session.commit(&format!("check in {path}"), check_in.created_at)?;
-        let versions = session.snapshot()?.0.history_versions(&pending.history_id)?;
+        let versions = session.snapshot()?.view.history_versions(&pending.history_id)?;
         // The commit may have assigned a later name, so the newest version with this user, time and document is taken.
         let is_it = |version: &NodeVersion| {
             version.user == pending.user
@@ -325,7 +325,7 @@ fn new_history_name(node: &Node) -> Result<String> {
     let path = node.path().as_str();
     let mut id = path.to_owned();
     let mut number = 1;
-    while node.snapshot().0.version_history(&id)?.is_some() {
+    while node.snapshot().view.version_history(&id)?.is_some() {
         number += 1;
         // Names cannot contain `|`, so this is not the path of another node.
         id = format!("{path}|{number}");
@@ -343,7 +343,7 @@ pub enum LabelConflictPolicy {
 }
 
 /// Returns true if JCR's check-in works on a node.
-pub(super) fn is_versionable(node: &Node) -> bool {
+fn is_versionable(node: &Node) -> bool {
     let mixins = node.property(MIXIN_TYPES);
     mixins.as_ref().is_some_and(checked_in::has_versionable_mixin)
 }

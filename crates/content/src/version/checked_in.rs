@@ -44,21 +44,21 @@ impl CheckInBypass {
         if self.is_for_all_nodes {
             return Ok(());
         }
-        for (key, record) in &pending.0.record_edits {
+        for (key, record) in &pending.view.record_edits {
             let path = record_key::record_path(key)?;
             let back = |path: NodePath, (from, to): &(NodePath, NodePath)| {
                 path.rebase(to, from).unwrap_or(path)
             };
             let origin = moves.iter().rev().fold(path.clone(), back);
             let key = record_key::record_key(&origin)?;
-            let Some(before) = base.0.read_record(&key, &origin)? else { continue };
-            let before = base.0.load_body(&before, &origin)?;
+            let Some(before) = base.view.read_record(&key, &origin)? else { continue };
+            let before = base.view.load_body(&before, &origin)?;
             if !before.has_name(IS_CHECKED_OUT) {
                 continue;
             }
             // Removing a document is an edit of its parent.
             let Some(record) = record else { continue };
-            let after = pending.0.load_body(record, &path)?;
+            let after = pending.view.load_body(record, &path)?;
             let after = after.subtree(after.root());
             self.check_document(&path, &before, &after)?;
         }

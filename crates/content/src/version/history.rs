@@ -63,7 +63,7 @@ impl SnapshotView {
     }
 
     /// Reads the history with a given id.
-    pub(super) fn version_history(&self, id: &str) -> Result<Option<VersionHistory>> {
+    pub(crate) fn version_history(&self, id: &str) -> Result<Option<VersionHistory>> {
         Ok(match self.version_entry(&version_key(id, ""))? {
             Some(VersionMapEntry::History(history)) => Some(history),
             _ => None,
@@ -106,7 +106,7 @@ impl Snapshot {
     /// If the store fails.
     pub fn versions(&self, path: &NodePath) -> Result<Vec<NodeVersion>> {
         match self.history_at(path)? {
-            Some(history) if self.can_see_versions(path)? => self.0.history_versions(&history),
+            Some(history) if self.can_see_versions(path)? => self.view.history_versions(&history),
             _ => Ok(Vec::new()),
         }
     }
@@ -137,7 +137,7 @@ impl Snapshot {
     /// [`Error::NodeMissing`] if the viewer does not see the node; [`Error::Damaged`]; errors of the store.
     pub fn read_version(&self, version: &NodeVersion) -> Result<Subtree> {
         let NodeVersion { stored_version, path, .. } = version;
-        let body = self.0.load_body(&stored_version.to_record(), path)?;
+        let body = self.view.load_body(&stored_version.to_record(), path)?;
         let tree = self.visible_version(version, &body)?;
         let mut tree = tree.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         path.name().clone_into(&mut tree.name);
@@ -157,7 +157,7 @@ impl Snapshot {
         let whole_version = whole.read_version(&version)?;
         let mut tree = whole_version.clone();
         self.remove_formerly_closed(path, &whole_version, &mut tree)?;
-        let mut view = SnapshotView::clone(&self.0);
+        let mut view = SnapshotView::clone(&self.view);
         let node = whole.node(path)?;
         let is_document = node.as_ref().is_none_or(|node| node.record_path() == path);
         let (owner, order, tree) = match node {
@@ -183,7 +183,7 @@ impl Snapshot {
                 reason: "it is nested too deeply",
             })?;
         view.put_record(record_key::record_key(&owner)?, Some(Arc::new(record)))?;
-        Ok(Self(Arc::new(view), self.1.clone()))
+        Ok(Self { view: Arc::new(view), access_gate: self.access_gate.clone() })
     }
 
     /// Returns the deleted nodes at or below a path that still have versions, by path.
@@ -191,22 +191,22 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn deleted_nodes(&self, below: &NodePath) -> Result<Vec<DeletedNode>> {
-        let mut entries = self.0.version_entries(&VersionKeyRange::at_path(below))?;
-        entries.extend(self.0.version_entries(&VersionKeyRange::below_path(below))?);
+        let mut entries = self.view.version_entries(&VersionKeyRange::at_path(below))?;
+        entries.extend(self.view.version_entries(&VersionKeyRange::below_path(below))?);
         let mut deleted = Vec::new();
         for (key, slot) in entries {
             let (
                 VersionMapKey::PathHistory { path, history },
-                VersionMapEntry::PathHistory(standing),
+                VersionMapEntry::PathHistory(status),
             ) = (parse_version_key(&key)?, slot)
             else {
                 continue;
             };
             let path = NodePath::new(path)?;
-            if !self.can_see_versions(&path)? || !self.is_deleted(&path, history, standing)? {
+            if !self.can_see_versions(&path)? || !self.is_deleted(&path, history, status)? {
                 continue;
             }
-            let versions = self.0.history_versions(history)?;
+            let versions = self.view.history_versions(history)?;
             if !versions.is_empty() {
                 deleted.push(DeletedNode { path, versions });
             }
@@ -219,9 +219,9 @@ impl Snapshot {
         &self,
         path: &NodePath,
         history: &str,
-        standing: HistoryStatus,
+        status: HistoryStatus,
     ) -> Result<bool> {
-        if standing == HistoryStatus::Ended {
+        if status == HistoryStatus::Ended {
             return Ok(true);
         }
         let whole = self.unrestricted();
@@ -248,12 +248,12 @@ impl Snapshot {
         let node = self.unrestricted().node(path)?;
         let identifier = node.as_ref().and_then(|node| node.text("jcr:uuid"));
         if let Some(identifier) = identifier.filter(|identifier| is_history_identifier(identifier))
-            && self.0.version_history(&identifier)?.is_some()
+            && self.view.version_history(&identifier)?.is_some()
         {
             return Ok(Some(identifier));
         }
         let mut last = None;
-        for (key, slot) in self.0.version_entries(&VersionKeyRange::at_path(path))? {
+        for (key, slot) in self.view.version_entries(&VersionKeyRange::at_path(path))? {
             let VersionMapKey::PathHistory { history, .. } = parse_version_key(&key)? else {
                 continue;
             };
@@ -262,7 +262,8 @@ impl Snapshot {
                 return Ok(Some(history.to_owned()));
             }
             if node.is_none() && !is_path_history(history) {
-                let at = self.0.history_versions(history)?.last().map(|version| version.created_at);
+                let at =
+                    self.view.history_versions(history)?.last().map(|version| version.created_at);
                 last = last.max(at.map(|at| (at, history.to_owned())));
             }
         }

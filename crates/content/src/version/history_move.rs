@@ -13,14 +13,14 @@ impl Session {
         from: &NodePath,
     ) -> Result<Vec<(Vec<u8>, VersionMapEntry)>> {
         let snapshot = self.unrestricted_snapshot()?;
-        let mut entries = snapshot.0.version_entries(&VersionKeyRange::at_path(from))?;
+        let mut entries = snapshot.view.version_entries(&VersionKeyRange::at_path(from))?;
         if !entries.is_empty() {
             let own = snapshot.history_at(from)?;
             entries.retain(|(key, _)| {
                 matches!(parse_version_key(key), Ok(VersionMapKey::PathHistory { history, .. }) if own.as_deref() == Some(history))
             });
         }
-        entries.extend(snapshot.0.version_entries(&VersionKeyRange::below_path(from))?);
+        entries.extend(snapshot.view.version_entries(&VersionKeyRange::below_path(from))?);
         Ok(entries)
     }
 
@@ -34,22 +34,20 @@ impl Session {
         for (key, slot) in histories {
             let (
                 VersionMapKey::PathHistory { path, history },
-                VersionMapEntry::PathHistory(standing),
+                VersionMapEntry::PathHistory(status),
             ) = (parse_version_key(&key)?, slot)
             else {
                 continue;
             };
             let Some(target) = NodePath::new(path)?.rebase(from, to) else { continue };
             let (target, id) = (NodePath::new(target.as_str())?, history.to_owned());
-            if standing == HistoryStatus::Current {
+            if status == HistoryStatus::Current {
                 self.end_histories_at(&target)?;
             }
             let view = self.pending_view_mut();
             let stored_history = view.version_history(&id)?;
-            view.version_edits.insert(
-                path_history_key(&target, &id),
-                Some(VersionMapEntry::PathHistory(standing)),
-            );
+            view.version_edits
+                .insert(path_history_key(&target, &id), Some(VersionMapEntry::PathHistory(status)));
             if let Some(history) = stored_history {
                 let history = VersionHistory { path: target, ..history };
                 view.version_edits

@@ -61,15 +61,15 @@ impl Session {
 /// Returns the nodes that are checked in after the pending edits and were not checked in, or were different, before.
 fn newly_checked_in(base: &Snapshot, pending: &Snapshot) -> Result<Vec<NodePath>> {
     let mut paths = Vec::new();
-    for (key, record) in &pending.0.record_edits {
+    for (key, record) in &pending.view.record_edits {
         let Some(record) = record else { continue };
         let path = record_key::record_path(key)?;
-        let after = pending.0.load_body(record, &path)?;
+        let after = pending.view.load_body(record, &path)?;
         if !after.has_name(IS_CHECKED_OUT) {
             continue;
         }
-        let before = base.0.read_record(key, &path)?;
-        let before = before.map(|before| base.0.load_body(&before, &path)).transpose()?;
+        let before = base.view.read_record(key, &path)?;
+        let before = before.map(|before| base.view.load_body(&before, &path)).transpose()?;
         let before = before.as_ref().map(|before| (&**before, before.root()));
         collect_checked_in(&path, before, &after.subtree(after.root()), &mut paths);
     }

@@ -81,14 +81,14 @@ impl Repository {
         let mut pending = 0;
         for history in self.history_names()? {
             let view = session.snapshot()?;
-            let versions = view.0.history_versions(&history)?;
-            let history_path = view.0.version_history(&history)?.map(|history| history.path);
+            let versions = view.view.history_versions(&history)?;
+            let history_path = view.view.version_history(&history)?.map(|history| history.path);
             let is_gone = match &history_path {
                 Some(path) => {
                     let key = super::version_entry::path_history_key(path, &history);
-                    match view.0.version_entry(&key)? {
-                        Some(VersionMapEntry::PathHistory(standing)) => {
-                            view.is_deleted(path, &history, standing)?
+                    match view.view.version_entry(&key)? {
+                        Some(VersionMapEntry::PathHistory(status)) => {
+                            view.is_deleted(path, &history, status)?
                         }
                         _ => false,
                     }
@@ -114,8 +114,8 @@ impl Repository {
     /// Returns the names of all histories, sorted.
     fn history_names(&self) -> Result<Vec<String>> {
         let snapshot = self.snapshot()?;
-        let reads = snapshot.0.repository_state.chunk_reader();
-        let map: SortedMap = StoreRoot::read(reads, &snapshot.0.root_id)?.map(VERSIONS_MAP);
+        let reads = snapshot.view.repository_state.chunk_reader();
+        let map: SortedMap = StoreRoot::read(reads, &snapshot.view.root_id)?.map(VERSIONS_MAP);
         let range = VersionKeyRange::of_histories();
         let mut histories = Vec::new();
         for entry in map.range(reads, range.bounds()) {

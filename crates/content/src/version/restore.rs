@@ -180,17 +180,18 @@ impl VersionEditor<'_> {
         {
             return Ok(());
         }
-        let NodeVersion { history_id: id, name, .. } = version;
+        let NodeVersion { history_id, name, .. } = version;
         let view = self.session.pending_view_mut();
-        if let Some(stored_history) = view.version_history(id)? {
+        if let Some(stored_history) = view.version_history(history_id)? {
             let history = VersionHistory {
                 base_version: name.clone(),
                 path: target.clone(),
                 last_number: stored_history.last_number,
             };
-            view.version_edits.insert(version_key(id, ""), Some(VersionMapEntry::History(history)));
+            view.version_edits
+                .insert(version_key(history_id, ""), Some(VersionMapEntry::History(history)));
             view.version_edits.insert(
-                path_history_key(target, id),
+                path_history_key(target, history_id),
                 Some(VersionMapEntry::PathHistory(HistoryStatus::Current)),
             );
         }

@@ -71,7 +71,7 @@ pub(crate) struct VersionHistory {
     /// The version on which the node is based.
     pub(super) base_version: String,
     /// The path of the node, or its last path if it is deleted.
-    pub(super) path: NodePath,
+    pub(crate) path: NodePath,
 }
 
 /// The state of a history at a path: whether a new node at the path continues it.
@@ -97,8 +97,8 @@ impl VersionMapEntry {
                 write_length_prefixed(&mut out, history.path.as_str().as_bytes());
                 Ok(MapValue { bytes: out.into(), body: None })
             }
-            Self::PathHistory(standing) => {
-                let out = vec![ENTRY_VERSION, u8::from(*standing == HistoryStatus::Ended)];
+            Self::PathHistory(status) => {
+                let out = vec![ENTRY_VERSION, u8::from(*status == HistoryStatus::Ended)];
                 Ok(MapValue { bytes: out.into(), body: None })
             }
         }
@@ -202,7 +202,7 @@ impl StoredVersion {
     }
 
     /// Returns the path of the document.
-    pub(super) fn document_path(&self) -> NodePath {
+    fn document_path(&self) -> NodePath {
         let mut path = self.path.clone();
         for _ in 0..self.inner_depth {
             path = path.parent().unwrap_or_else(NodePath::root);
@@ -297,7 +297,7 @@ pub(super) fn path_history_key(path: &NodePath, history: &str) -> Vec<u8> {
 
 /// The decoded key of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum VersionMapKey<'a> {
+pub(crate) enum VersionMapKey<'a> {
     /// A version by its name, or its history if the name is empty.
     Version { history: &'a str, name: &'a str },
     /// A history at a path.
@@ -308,7 +308,7 @@ pub(super) enum VersionMapKey<'a> {
 ///
 /// # Errors
 /// [`Error::Damaged`] if it is malformed.
-pub(super) fn parse_version_key(key: &[u8]) -> Result<VersionMapKey<'_>> {
+pub(crate) fn parse_version_key(key: &[u8]) -> Result<VersionMapKey<'_>> {
     let parse = || {
         let (kind, rest) = key.split_first()?;
         let (left, right) = std::str::from_utf8(rest).ok()?.split_once('\0')?;

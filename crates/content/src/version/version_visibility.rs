@@ -3,23 +3,17 @@
 //! A policy is removed together with the node that it controls. Versions of a deleted node, and nodes in a version that
 //! had a policy and are deleted since, are therefore visible only to viewers who may manage versions there.
 
-use super::version_entry::{NodeVersion, VersionMapKey, parse_version_key};
+use super::version_entry::NodeVersion;
 use crate::access::{AccessGate, AccessedItem, Privileges, RecordExtent, is_policy_name};
 use crate::document::body::DocumentBody;
-use crate::snapshot::SnapshotView;
-use crate::{Error, NodePath, Result, Snapshot, Subtree};
+use crate::{NodePath, Result, Snapshot, Subtree};
 
 impl Snapshot {
-    /// Returns this state without access restrictions.
-    pub(super) fn unrestricted(&self) -> Self {
-        Self(self.0.clone(), None)
-    }
-
     /// Returns true if the viewer may see the versions of the node at a path: anyone who sees the node may. The
     /// policies of a deleted node were removed with it, so its versions are visible to viewers who could see a node at
     /// that path and may manage versions.
     pub(super) fn can_see_versions(&self, path: &NodePath) -> Result<bool> {
-        let Some(gate) = &self.1 else { return Ok(true) };
+        let Some(gate) = &self.access_gate else { return Ok(true) };
         if self.unrestricted().node(path)?.is_some() {
             return Ok(self.node(path)?.is_some());
         }
@@ -35,8 +29,8 @@ impl Snapshot {
         let Some(at) = body.find_relative(&version.stored_version.relative_path()) else {
             return Ok(None);
         };
-        let Some(gate) = &self.1 else { return Ok(Some(body.subtree(at))) };
-        let now = self.0.version_history(&version.history_id)?.map(|history| history.path);
+        let Some(gate) = &self.access_gate else { return Ok(Some(body.subtree(at))) };
+        let now = self.view.version_history(&version.history_id)?.map(|history| history.path);
         let mut document = now.unwrap_or_else(|| version.path.clone());
         if !self.can_see_versions(&document)? {
             return Ok(None);
@@ -64,7 +58,7 @@ impl Snapshot {
         version: &Subtree,
         visible: &mut Subtree,
     ) -> Result<()> {
-        let Some(gate) = self.1.as_ref().filter(|gate| !gate.is_unrestricted()) else {
+        let Some(gate) = self.access_gate.as_ref().filter(|gate| !gate.is_unrestricted()) else {
             return Ok(());
         };
         for child in &version.children {
@@ -87,36 +81,4 @@ fn can_manage_versions(gate: &AccessGate, path: &NodePath) -> bool {
     let (primary_type, privileges) = ("nt:unstructured", Privileges::VERSION_MANAGEMENT);
     let item = AccessedItem { path: path.as_str(), property: None, primary_type };
     gate.granted_privileges(&item, privileges).contains(privileges)
-}
-
-/// Rejects creating, labeling or removing versions if the viewer lacks `jcr:versionManagement`.
-pub(crate) fn check_version_privilege(
-    base: &Snapshot,
-    pending: &SnapshotView,
-    gate: &AccessGate,
-) -> Result<()> {
-    for key in pending.version_edits.keys() {
-        let VersionMapKey::Version { history, name } = parse_version_key(key)? else { continue };
-        if name.is_empty() {
-            continue;
-        }
-        let history_entry = pending.version_history(history)?;
-        let history_entry = if history_entry.is_some() {
-            history_entry
-        } else {
-            base.0.version_history(history)?
-        };
-        let Some(path) = history_entry.map(|history| history.path) else { continue };
-        let primary_type = match base.unrestricted().node(&path)? {
-            Some(node) => node.primary_type().to_owned(),
-            None => "nt:unstructured".to_owned(),
-        };
-        let item =
-            AccessedItem { path: path.as_str(), property: None, primary_type: &primary_type };
-        let privileges = Privileges::VERSION_MANAGEMENT;
-        if gate.granted_privileges(&item, privileges) != privileges {
-            return Err(Error::AccessDenied { path, privilege: "jcr:versionManagement" });
-        }
-    }
-    Ok(())
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use tympan_content::{
-    Error, LookupIndex, Node, NodePath, PrivilegeCause, Privileges, Property, Repository,
-    SiblingPosition, Snapshot, Subtree, ValueType,
+    ChunkId, Error, LookupIndex, Node, NodePath, PrivilegeCause, Privileges, Property, Repository,
+    RevisionDetails, Session, SiblingPosition, Snapshot, Subtree, ValueType, Viewer,
 };
 
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
@@ -406,7 +406,7 @@ proptest! {
         let repository = world.build(&known);
         let all = repository.snapshot().unwrap();
         for user in USERS.iter().copied().map(Some).chain([None]) {
-            let viewer = repository.viewer(user).unwrap();
+            let viewer = Viewer::of_user(user);
             let seen = all.as_viewer(&viewer);
             for node in &known {
                 let at = path(&node.path);
@@ -466,7 +466,7 @@ proptest! {
         let repository = world.build(&known);
         let all = repository.snapshot().unwrap();
         let viewers: Vec<_> =
-            USERS.iter().copied().map(Some).chain([None, Some("admin")]).map(|user| repository.viewer(user).unwrap()).collect();
+            USERS.iter().copied().map(Some).chain([None, Some("admin")]).map(Viewer::of_user).collect();
         for (own, other) in viewers.iter().flat_map(|own| viewers.iter().map(move |other| (own, other))) {
             let (plain, beside) = (all.as_viewer(other), all.as_viewer_compared(own, other));
             prop_assert_eq!(plain.is_seen_alike(), None);
@@ -491,7 +491,7 @@ proptest! {
 fn members_of_groups_that_no_policy_names_have_the_sight_of_everybody() {
     let repository = house();
     let sight = |user: Option<&str>| {
-        let viewer = repository.viewer(user).unwrap();
+        let viewer = Viewer::of_user(user);
         repository.snapshot().unwrap().as_viewer(&viewer).access_fingerprint()
     };
     assert_eq!(sight(Some("bob")), sight(None));
@@ -505,7 +505,7 @@ fn members_of_groups_that_no_policy_names_have_the_sight_of_everybody() {
     put(&repository, "/content/closed/rep:policy", deny("club", &["jcr:read"]));
     assert_ne!(sight(Some("bob")), sight(None));
     // What is decided otherwise and never looked at makes no difference.
-    let viewer = |user| repository.viewer(user).unwrap();
+    let viewer = Viewer::of_user;
     let beside =
         repository.snapshot().unwrap().as_viewer_compared(&viewer(Some("bob")), &viewer(None));
     assert!(beside.node(&path("/content/open")).unwrap().is_some());
@@ -558,7 +558,7 @@ fn put(repository: &Repository, at_path: &str, tree: Subtree) {
 }
 
 fn is_seen(repository: &Repository, user: Option<&str>, at_path: &str) -> bool {
-    let viewer = repository.viewer(user).unwrap();
+    let viewer = Viewer::of_user(user);
     repository.snapshot().unwrap().as_viewer(&viewer).node(&path(at_path)).unwrap().is_some()
 }
 
@@ -584,7 +584,7 @@ fn initial_policies_open_what_is_public() {
 fn hidden_content_shows_nowhere() {
     let repository = house();
     put(&repository, "/content/closed/rep:policy", deny("everyone", &["jcr:read"]));
-    let viewer = repository.viewer(Some("bob")).unwrap();
+    let viewer = Viewer::of_user(Some("bob"));
     let seen = repository.snapshot().unwrap().as_viewer(&viewer);
     let folder = seen.node(&path("/content")).unwrap().unwrap();
     assert_eq!(names_of(&folder.listed_children().unwrap()), ["open", "last"]);
@@ -602,7 +602,7 @@ fn hidden_content_shows_nowhere() {
 fn what_was_seen_of_the_past_is_not_seen_when_it_is_closed_since() {
     let repository = house();
     let past = repository.snapshot().unwrap();
-    let viewer = repository.viewer(Some("bob")).unwrap();
+    let viewer = Viewer::of_user(Some("bob"));
     let shown = |state: &Snapshot| {
         let seen = state.as_viewer(&viewer);
         let page = seen.node(&path("/content/closed")).unwrap();
@@ -627,11 +627,105 @@ fn what_was_seen_of_the_past_is_not_seen_when_it_is_closed_since() {
     assert_eq!(shown(&newest), (None, None, 2));
 }
 
+/// A page that `bob` may see at first.
+fn late_page() -> Subtree {
+    let content = Subtree::new("jcr:content", "nt:unstructured")
+        .with_child(Subtree::new("par", "nt:unstructured"));
+    Subtree::new("late", "cq:Page").with_child(content)
+}
+
+/// Returns true if a user sees the page `late` and its parts in a state.
+fn is_late_page_seen(repository: &Repository, user: &str, state: &Snapshot) -> bool {
+    let seen = state.as_viewer(&Viewer::of_user(Some(user)));
+    let listed = seen.node(&path("/content")).unwrap().unwrap().listed_children().unwrap();
+    let is_listed = names_of(&listed).contains(&"late".to_owned());
+    let part = seen.node(&path("/content/late/jcr:content/par")).unwrap();
+    assert_eq!(part.is_some(), is_listed);
+    is_listed
+}
+
+fn edit(repository: &Repository, change: impl Fn(&mut Session)) {
+    let mut session = repository.session("system").unwrap();
+    change(&mut session);
+    session.commit("edit", at()).unwrap();
+}
+
+const REVISING: RevisionDetails<'_> =
+    RevisionDetails { user: "system", message: "revise", time: SystemTime::UNIX_EPOCH };
+
+#[test]
+fn what_was_closed_and_then_removed_is_not_seen_on_branches_and_in_the_past() {
+    type Removal = fn(&Repository, ChunkId);
+    let removals: [(&str, Removal); 5] = [
+        ("removed", |repository, _| {
+            edit(repository, |session| session.remove_node(&path("/content/late")).unwrap());
+        }),
+        ("removed with what is above", |repository, _| {
+            edit(repository, |session| session.remove_node(&path("/content")).unwrap());
+            put(repository, "/content", Subtree::new("content", "sling:OrderedFolder"));
+        }),
+        ("moved", |repository, _| {
+            edit(repository, |session| {
+                session.move_node(&path("/content/late"), &path("/content/moved")).unwrap();
+            });
+        }),
+        ("removed by a merge", |repository, _| {
+            repository.create_branch("work", REVISING).unwrap();
+            edit(&repository.open_branch("work").unwrap(), |session| {
+                session.remove_node(&path("/content/late")).unwrap();
+            });
+            repository.merge_branch("work", REVISING).unwrap();
+        }),
+        ("reverted", |repository, before| repository.revert_to_root(before, REVISING).unwrap()),
+    ];
+    for (name, remove) in removals {
+        let repository = house();
+        let before = repository.head_root().unwrap();
+        put(&repository, "/content/late", late_page());
+        let past = repository.snapshot().unwrap();
+        repository.create_branch("early", REVISING).unwrap();
+        put(&repository, "/content/late/rep:policy", deny("bob", &["jcr:read"]));
+        remove(&repository, before);
+        let early = repository.open_branch("early").unwrap();
+        edit(&early, |session| {
+            let page = path("/content/open/jcr:content");
+            session.set_property(&page, "x", Property::text("x")).unwrap();
+        });
+        let states = [past, early.snapshot().unwrap()];
+        let is_hidden = || {
+            states.iter().all(|state| {
+                assert!(is_late_page_seen(&repository, "ann", state), "{name}");
+                !is_late_page_seen(&repository, "bob", state)
+            })
+        };
+        assert!(is_hidden(), "{name}");
+        // Another node at the path is judged by its own policies, also on branches that begin with it.
+        put(&repository, "/content/late", late_page());
+        assert!(is_late_page_seen(&repository, "bob", &repository.snapshot().unwrap()), "{name}");
+        assert!(is_hidden(), "{name}");
+        let open = repository.snapshot().unwrap();
+        edit(&repository, |session| session.remove_node(&path("/content/late")).unwrap());
+        assert!(is_late_page_seen(&repository, "bob", &open), "{name}");
+        assert!(is_hidden(), "{name}");
+    }
+}
+
+#[test]
+fn what_was_opened_and_then_removed_is_seen_in_the_past() {
+    let repository = house();
+    put(&repository, "/content/late", late_page());
+    let past = repository.snapshot().unwrap();
+    put(&repository, "/content/late/rep:policy", deny("bob", &["jcr:read"]));
+    edit(&repository, |session| session.remove_node(&path("/content/late/rep:policy")).unwrap());
+    edit(&repository, |session| session.remove_node(&path("/content/late")).unwrap());
+    assert!(is_late_page_seen(&repository, "bob", &past));
+}
+
 #[test]
 fn parts_of_documents_are_hidden_with_their_headers() {
     let repository = house();
     put(&repository, "/content/open/jcr:content/rep:policy", deny("bob", &["rep:readProperties"]));
-    let viewer = repository.viewer(Some("bob")).unwrap();
+    let viewer = Viewer::of_user(Some("bob"));
     let seen = repository.snapshot().unwrap().as_viewer(&viewer);
     let page = seen.node(&path("/content/open")).unwrap().unwrap();
     assert_eq!(page.summary().unwrap().title(), None);
@@ -645,7 +739,7 @@ fn parts_of_documents_are_hidden_with_their_headers() {
 fn a_document_is_fully_visible_unless_a_part_of_it_is_closed() {
     let repository = house();
     let is_whole = |user: &str, at_path: &str| {
-        let viewer = repository.viewer(Some(user)).unwrap();
+        let viewer = Viewer::of_user(Some(user));
         let seen = repository.snapshot().unwrap().as_viewer(&viewer);
         seen.node(&path(at_path)).unwrap().unwrap().is_document_fully_visible().unwrap()
     };
@@ -701,7 +795,7 @@ fn a_property_that_may_not_be_read_refers_to_nothing() {
     let found = |user: Option<&str>| {
         let snapshot = repository.snapshot().unwrap();
         let seen = match user {
-            Some(user) => snapshot.as_viewer(&repository.viewer(Some(user)).unwrap()),
+            Some(user) => snapshot.as_viewer(&Viewer::of_user(Some(user))),
             None => snapshot,
         };
         let names = |list: Vec<NodePath>| list.iter().map(NodePath::to_string).collect::<Vec<_>>();
@@ -727,7 +821,7 @@ fn a_property_that_may_not_be_read_refers_to_nothing() {
                 ),
         ),
     );
-    let mut session = repository.session_as(&repository.viewer(Some("bob")).unwrap()).unwrap();
+    let mut session = repository.session_as(&Viewer::of_user(Some("bob"))).unwrap();
     session.remove_node(&target).unwrap();
     let error = session.commit("remove", at()).unwrap_err().to_string();
     assert!(error.contains("OakIntegrity0001") && error.contains("you may not see"), "{error}");
@@ -737,7 +831,7 @@ fn a_property_that_may_not_be_read_refers_to_nothing() {
 #[test]
 fn passwords_are_shown_to_nobody() {
     let repository = house();
-    let viewer = repository.viewer(Some("admin")).unwrap();
+    let viewer = Viewer::of_user(Some("admin"));
     let seen = repository.snapshot().unwrap().as_viewer(&viewer);
     let user = seen.node(&path("/home/users/ann")).unwrap().unwrap();
     assert_eq!(user.property("rep:password"), None);
@@ -755,7 +849,7 @@ fn check_edit(
 ) {
     let repository = house();
     put(&repository, "/content/rep:policy", deny("ann", &[denied]));
-    let viewer = repository.viewer(Some("ann")).unwrap();
+    let viewer = Viewer::of_user(Some("ann"));
     let mut session = repository.session_as(&viewer).unwrap();
     edit(&mut session).unwrap();
     let refused = match session.commit("edit", at()) {
@@ -841,7 +935,7 @@ fn commits_need_exact_privileges() {
 fn what_is_not_seen_cannot_be_edited_or_copied_out() {
     let repository = house();
     put(&repository, "/content/open/jcr:content/par/rep:policy", deny("ann", &["jcr:read"]));
-    let viewer = repository.viewer(Some("ann")).unwrap();
+    let viewer = Viewer::of_user(Some("ann"));
     let mut session = repository.session_as(&viewer).unwrap();
     let hidden = path("/content/open/jcr:content/par");
     let edits = [
@@ -866,7 +960,7 @@ fn what_is_not_seen_cannot_be_edited_or_copied_out() {
 #[test]
 fn rights_follow_groups_and_end_with_them() {
     let repository = house();
-    let viewer = repository.viewer(Some("bob")).unwrap();
+    let viewer = Viewer::of_user(Some("bob"));
     let try_edit = || {
         let mut session = repository.session_as(&viewer).unwrap();
         let page = path("/content/open/jcr:content");
@@ -924,7 +1018,7 @@ fn closed_user_groups_let_their_members_read() {
     assert!(!is_seen(&repository, Some("bob"), "/content/closed/jcr:content"));
     assert!(!is_seen(&repository, None, "/content/closed"));
     assert!(is_seen(&repository, Some("admin"), "/content/closed/rep:cugPolicy"));
-    let bob = repository.viewer(Some("bob")).unwrap();
+    let bob = Viewer::of_user(Some("bob"));
     let reasons = repository
         .explain_privileges(&bob, &path("/content/closed"), Privileges::READ_NODES)
         .unwrap();
@@ -1005,7 +1099,7 @@ fn what_visitors_have_goes_only_with_the_right_to_replicate() {
                 session.commit("activate", at()).unwrap();
             }
             let try_as = |who: &str| {
-                let viewer = repository.viewer(Some(who)).unwrap();
+                let viewer = Viewer::of_user(Some(who));
                 let mut session = repository.session_as(&viewer).unwrap();
                 edit(&mut session)?;
                 session.commit("edit", at())
@@ -1074,7 +1168,7 @@ fn a_node_is_moved_away_only_by_who_may_remove_it() {
         for (from, is_allowed) in [("/content/open", false), ("/content/closed", true)] {
             let repository = house();
             put(&repository, "/content/open/rep:policy", deny("ann", &["jcr:removeNode"]));
-            let viewer = repository.viewer(Some("ann")).unwrap();
+            let viewer = Viewer::of_user(Some("ann"));
             let mut session = repository.session_as(&viewer).unwrap();
             edit(&mut session, from).unwrap();
             let done = session.commit("move", at());
@@ -1090,7 +1184,7 @@ fn a_node_is_moved_away_only_by_who_may_remove_it() {
     // Away and back is no move.
     let repository = house();
     put(&repository, "/content/open/rep:policy", deny("ann", &["jcr:removeNode"]));
-    let viewer = repository.viewer(Some("ann")).unwrap();
+    let viewer = Viewer::of_user(Some("ann"));
     let mut session = repository.session_as(&viewer).unwrap();
     session.move_node(&path("/content/open"), &path("/content/away")).unwrap();
     session.move_node(&path("/content/away"), &path("/content/open")).unwrap();
@@ -1141,7 +1235,7 @@ fn no_two_accounts_have_one_name() {
 fn a_user_of_a_name_that_was_given_before_is_another_user() {
     let repository = house();
     let is_author = || {
-        let viewer = repository.viewer(Some("ann")).unwrap();
+        let viewer = Viewer::of_user(Some("ann"));
         repository.groups_of_viewer(&viewer).unwrap().contains(&"content-authors".to_owned())
     };
     assert!(is_author());
@@ -1207,7 +1301,7 @@ fn a_refused_commit_names_nothing_hidden() {
     session.set_property(&referrer, "refers", Property::Single(reference)).unwrap();
     session.commit("refer", at()).unwrap();
     let refusal = |edit: &dyn Fn(&mut tympan_content::Session)| {
-        let viewer = repository.viewer(Some("ann")).unwrap();
+        let viewer = Viewer::of_user(Some("ann"));
         let mut session = repository.session_as(&viewer).unwrap();
         edit(&mut session);
         let error = session.commit("edit", at()).unwrap_err();

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use tympan_content::{
-    Error, NodePath, PRIMARY_TYPE, Property, Repository, Session, Subtree, Value, ValueType,
+    Error, NodePath, PRIMARY_TYPE, Property, Repository, Session, Subtree, Value, ValueType, Viewer,
 };
 
 fn at() -> SystemTime {
@@ -60,7 +60,7 @@ fn edit(
     user: &str,
     deed: impl FnOnce(&mut Session) -> tympan_content::Result<()>,
 ) -> tympan_content::Result<()> {
-    let viewer = repository.viewer(Some(user))?;
+    let viewer = Viewer::of_user(Some(user));
     let mut session = repository.session_as(&viewer)?;
     deed(&mut session)?;
     session.commit("edit", at()).map(drop)
@@ -205,7 +205,7 @@ fn a_conflict_tells_no_message_that_names_what_is_hidden() {
     for (places, expected) in
         [(&["open"][..], Some("change open")), (&["open", "hidden"][..], None)]
     {
-        let viewer = repository.viewer(Some("eve")).unwrap();
+        let viewer = Viewer::of_user(Some("eve"));
         let mut late = repository.session_as(&viewer).unwrap();
         late.set_property(&path("/content/open"), "x", "late".into()).unwrap();
         let mut first = repository.session("bob").unwrap();

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tympan_blobs::MemoryBlobStore;
-use tympan_content::{Error, NodePath, Property, Repository, Subtree, ValueType};
+use tympan_content::{Error, NodePath, Property, Repository, Subtree, ValueType, Viewer};
 use tympan_store::{
     BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, CollectionHold, GarbageCollectionOptions,
     GarbageCollectionProgress, GarbageCollectionReport, LocalStore, ReadChunks, Result, Revision,
@@ -161,7 +161,7 @@ fn stage() -> Stage {
 fn check_everywhere(deed: fn(&Repository)) -> u64 {
     for calls in 0.. {
         let Stage { store, here, there } = stage();
-        let viewer = here.viewer(Some("ann")).unwrap();
+        let viewer = Viewer::of_user(Some("ann"));
         let mut session = here.session_as(&viewer).unwrap();
         session.set_property(&path("/content/note"), "text", "written".into()).unwrap();
         let is_done = Arc::new(AtomicBool::new(false));
@@ -213,7 +213,7 @@ fn a_user_who_is_disabled_before_the_write_writes_nothing() {
 #[test]
 fn an_unrelated_change_in_between_costs_no_policy_to_be_read() {
     let Stage { store, here, there } = stage();
-    let viewer = here.viewer(Some("ann")).unwrap();
+    let viewer = Viewer::of_user(Some("ann"));
     let mut session = here.session_as(&viewer).unwrap();
     session.set_property(&path("/content/note"), "text", "written".into()).unwrap();
     // What the check itself reads is read before.

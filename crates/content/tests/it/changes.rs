@@ -455,7 +455,7 @@ fn a_cursor_names_no_document_that_its_follower_does_not_see() {
         session.set_property(&node, "p", "new".into()).unwrap();
     }
     session.commit("edit", SystemTime::UNIX_EPOCH).unwrap();
-    let viewer = repository.viewer(Some("eve")).unwrap();
+    let viewer = Viewer::of_user(Some("eve"));
     let (mut cursor, mut told) = (begin, Vec::new());
     loop {
         let page = repository.changes(&viewer, &cursor, &ChangeFilter::default(), 1).unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tympan_content::{
     ConflictKind, Error, MergeConflict, MergeOptions, MergeSide, NodePath, Property, Repository,
-    RevisionDetails, Subtree, ValueType,
+    RevisionDetails, Subtree, ValueType, Viewer,
 };
 
 fn at(seconds: u64) -> SystemTime {
@@ -189,7 +189,7 @@ fn a_hidden_place_is_not_reported() {
     let deny = Subtree::new("rep:policy", "rep:ACL").with_child(deny);
     session.put_node(&path("/content/hidden/rep:policy"), deny).unwrap();
     session.commit("close", at(1)).unwrap();
-    let viewer = main.viewer(Some("eve")).unwrap();
+    let viewer = Viewer::of_user(Some("eve"));
     let mut session = main.session_as(&viewer).unwrap();
     session.move_node(&path("/content/a"), &path("/content/b")).unwrap();
     move_node(&main, "bob", "/content/a", "/content/hidden/secret-name");

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use tympan_content::{
     ChunkId, ConstraintViolationKind, Error, IndexMapRebuilder, JCR_CONTENT, MIXIN_TYPES, NodePath,
     Property, ReferenceKind, Referrer, Repository, Result, Session, Subtree, Value, ValueType,
+    Viewer,
 };
 
 use tympan_store::{ChunkBatch, RefUpdate, StoreRoot};
@@ -552,7 +553,7 @@ fn a_move_rewrites_only_what_the_mover_may_write() {
     }
     commit(&mut session).unwrap();
 
-    let viewer = repository.viewer(Some("bob")).unwrap();
+    let viewer = Viewer::of_user(Some("bob"));
     let mut session = repository.session_as(&viewer).unwrap();
     let (from, to) = (path("/content/site/target"), path("/content/site/moved"));
     session.move_node(&from, &to).unwrap();

@@ -11,6 +11,7 @@ use tympan_blobs::MemoryBlobStore;
 use tympan_content::{
     CheckInOptions, CheckOutState, Error, LabelConflictPolicy, NodePath, NodeVersion, Property,
     Repository, RevisionDetails, Session, Snapshot, Subtree, Value, ValueType, VersionRetention,
+    Viewer,
 };
 use tympan_store::{
     ChunkBatch, ChunkStore, GarbageCollectionOptions, LocalStore, RevisionRetention, body,
@@ -523,7 +524,7 @@ fn what_was_closed_in_a_version_and_is_gone_is_for_those_who_manage_versions() {
     set_policy(&repository, "/content", &[("rep:GrantACE", &["jcr:read", "rep:write"])]);
     set_policy(&repository, text.as_str(), &[("rep:DenyACE", &["jcr:read"])]);
     keep(&repository, PAGE);
-    let vic = repository.viewer(Some("vic")).unwrap();
+    let vic = Viewer::of_user(Some("vic"));
     let seen = || repository.snapshot().unwrap().as_viewer(&vic);
     let is_shown = || {
         let snapshot = seen();
@@ -556,7 +557,7 @@ fn what_was_closed_in_a_version_and_is_gone_is_for_those_who_manage_versions() {
 #[test]
 fn versions_are_for_those_who_may_see_the_node() {
     let (repository, _) = site();
-    let viewer = repository.viewer(Some("vic")).unwrap();
+    let viewer = Viewer::of_user(Some("vic"));
     keep(&repository, PAGE);
     let seen = || {
         let snapshot = repository.snapshot().unwrap().as_viewer(&viewer);
@@ -604,7 +605,7 @@ fn versions_of_a_deleted_node_are_for_those_who_manage_versions() {
     session.remove_node(&path(PAGE)).unwrap();
     session.commit("delete", at(4)).unwrap();
     // The policy that closed the page went with it.
-    let vic = repository.viewer(Some("vic")).unwrap();
+    let vic = Viewer::of_user(Some("vic"));
     let seen = || repository.snapshot().unwrap().as_viewer(&vic);
     assert_eq!(seen().versions(&path(PAGE)).unwrap().len(), 0);
     assert_eq!(seen().deleted_nodes(&path("/")).unwrap().len(), 0);

@@ -99,7 +99,7 @@ pub(crate) fn is_reserved_name(name: &str) -> bool {
     name == ".stat" || is_side_file || name.starts_with(OWN_FILE_PREFIX)
 }
 
-pub(crate) fn has_credentials(request: &RequestView) -> bool {
+fn has_credentials(request: &RequestView) -> bool {
     request.headers.contains_key(header::AUTHORIZATION)
         || request.cookie("authorization").is_some()
         || request.cookie("login-token").is_some()

@@ -57,7 +57,7 @@ pub(super) fn create_folder_below(
         Err(Errno::NOENT) => {}
         outcome => return outcome.map(|folder| (folder, 0)),
     }
-    let mut made = 0;
+    let mut created_count = 0;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut folder = open_folder_below(root, Path::new(""))?;
     for component in path.components() {
@@ -65,13 +65,13 @@ pub(super) fn create_folder_below(
             continue;
         };
         match rustix::fs::mkdirat(&folder, name, mode) {
-            Ok(()) => made += 1,
+            Ok(()) => created_count += 1,
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
         }
         folder = openat(&folder, name, flags, Mode::empty())?;
     }
-    Ok((folder, made))
+    Ok((folder, created_count))
 }
 
 /// Removes a file or link; an absent one counts as removed.

@@ -44,7 +44,7 @@ pub(crate) const STALE_MARK_MODE: u32 = 0o1000;
 /// The maximum size of the file of flush numbers in bytes; a longer one was not written by the dispatcher.
 const MAX_FLUSH_NUMBERS_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The maximum size of a side file in bytes; a longer one was not written by the dispatcher.
+/// The maximum size of a header file (`.h`) in bytes; a longer one was not written by the dispatcher.
 const MAX_HEADER_FILE_BYTES: u64 = 256 * 1024;
 
 /// One document root.
@@ -69,7 +69,7 @@ pub(crate) struct Docroot {
     pub(crate) received_positions: Mutex<Option<ReceivedPositions>>,
 }
 
-/// An open cache file with the metadata from its name, its times and its `.h` file.
+/// An open cache file with the metadata from its name, its times and its header file.
 #[derive(Debug)]
 pub(crate) struct OpenCacheFile {
     /// The body.

@@ -98,7 +98,7 @@ pub fn export_cache<W: Write>(
             exported.unserved += 1;
             continue;
         };
-        let exportable = find_exportable_file(export, &docroot, (file, &path));
+        let exportable = find_exportable_file(export, &docroot, file, &path);
         match exportable.map_err(|source| Error::Read { file: root.join(file), source })? {
             ExportLookup::Fresh(page) => {
                 let added = writer.add_page(name, page);
@@ -141,13 +141,14 @@ enum ExportLookup {
 fn find_exportable_file(
     export: &CacheExport<'_>,
     docroot: &Docroot,
-    (file, path): (&Path, &str),
+    file: &Path,
+    path: &str,
 ) -> io::Result<ExportLookup> {
     let Some(cache) = &export.farm.cache else { return Ok(ExportLookup::Missing) };
     for _ in 0..MAX_LOOKUP_ATTEMPTS {
         match docroot.look_up_file(file, cache.enable_ttl)? {
             CacheFileLookup::File(page) => {
-                let facts = docroot.freshness_facts(cache, (file, path), &page, export.now);
+                let facts = docroot.freshness_facts(cache, file, path, &page, export.now);
                 let is_fresh =
                     assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Valid;
                 return Ok(if is_fresh || export.includes_stale {
@@ -190,7 +191,7 @@ impl<'a, W: Write> ExportWriter<'a, W> {
     /// Adds a page with its side files; returns the length of its body.
     fn add_page(&mut self, name: &str, page: OpenCacheFile) -> io::Result<u64> {
         let time = self.header_time;
-        let OpenCacheFile { mut body, length, headers, expires_at: expires, .. } = page;
+        let OpenCacheFile { mut body, length, headers, expires_at, .. } = page;
         self.write_member(TarMember { name, length, modification_seconds: time }, &mut body)?;
         if self.export.excludes_metadata {
             return Ok(length);
@@ -206,8 +207,8 @@ impl<'a, W: Write> ExportWriter<'a, W> {
                 &mut text.as_slice(),
             )?;
         }
-        if let Some(expires) = expires {
-            let since = expires.duration_since(UNIX_EPOCH).unwrap_or_default();
+        if let Some(expires_at) = expires_at {
+            let since = expires_at.duration_since(UNIX_EPOCH).unwrap_or_default();
             let name = format!("{name}.ttl");
             let member =
                 TarMember { name: &name, length: 0, modification_seconds: since.as_secs() };

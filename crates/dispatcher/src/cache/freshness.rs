@@ -96,9 +96,9 @@ pub(crate) fn is_flushed(facts: FreshnessInput) -> bool {
 /// Returns the last time at which a currently valid file is still valid; `None` if only a change ends its validity.
 #[must_use]
 pub(crate) fn valid_until(facts: FreshnessInput, grace_period: GracePeriod) -> Option<SystemTime> {
-    let moment = Duration::from_nanos(u64::from(grace_period.has_window));
+    let tick = Duration::from_nanos(u64::from(grace_period.has_window));
     let graced =
-        flush_times(facts, grace_period).map(|flushed| flushed + grace_period.grace - moment);
+        flush_times(facts, grace_period).map(|flushed| flushed + grace_period.grace - tick);
     graced.chain(facts.expiry).min()
 }
 

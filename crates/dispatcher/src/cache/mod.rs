@@ -1,6 +1,8 @@
-//! The cache of pages: a document root whose files are the responses.
+//! The two caches of responses: files in document roots, and the response memory in front of them.
 //!
 //! `docs/formats/cache-docroot.md` describes the files.
+//!
+//! Not here: answering a request from a file or with a fetch (`cached_page_service`).
 
 pub(crate) mod cacheability;
 pub(crate) mod export;
@@ -20,23 +22,23 @@ pub(crate) mod ttl;
 pub(crate) mod variant_limiter;
 
 mod confined_open;
-mod deletion;
 mod docroot;
 mod docroot_state;
+mod file_flush;
 mod file_time;
 mod stat_file;
 mod storage;
 mod stored_headers;
-mod survey;
+mod survey_and_eviction;
 mod usage;
 mod walk;
 
-pub(crate) use deletion::{FileFlushAction, FileFlushResult, FileFlushTarget};
 pub(crate) use docroot::{
     CacheFileLookup, CacheFileStamp, Docroot, OWN_FILE_PREFIX, OpenCacheFile, STALE_MARK_MODE,
 };
 pub(crate) use docroot_state::DocrootState;
+pub(crate) use file_flush::{FileEffect, FileFlushResult, FileFlushTarget};
 pub(crate) use storage::{NewCacheFile, TemporaryCacheFile};
 pub(crate) use stored_headers::StoredHeaders;
-pub(crate) use survey::{DocrootWalkRules, FileSystemSpace};
+pub(crate) use survey_and_eviction::{DocrootWalkRules, FileSystemSpace};
 pub(crate) use usage::DiskAmount;

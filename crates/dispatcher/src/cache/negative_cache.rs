@@ -98,7 +98,8 @@ impl NegativeCache {
     /// Returns the error at `file` if it is valid at `now`.
     pub(crate) fn find_valid(
         &self,
-        (file, farm): (&Path, &FarmConfig),
+        file: &Path,
+        farm: &FarmConfig,
         docroot: &Docroot,
         now: SystemTime,
     ) -> Option<Arc<CachedError>> {

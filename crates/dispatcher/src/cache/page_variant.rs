@@ -131,9 +131,9 @@ pub(crate) fn variant_file(
     if path.segments().any(is_own) {
         return Err(NotCacheableReason::ReservedName);
     }
-    let plain = path.relative_file_path();
-    let plain_length = plain.as_os_str().len();
-    let file = suffix_folder::cache_file_of_path(plain);
+    let file_without_query = path.relative_file_path();
+    let plain_length = file_without_query.as_os_str().len();
+    let file = suffix_folder::cache_file_of_path(file_without_query);
     if key.is_empty() && file.as_os_str().len() == plain_length {
         return Ok(file);
     }
@@ -278,9 +278,9 @@ mod tests {
             let path = CanonicalPath::parse("/content/list.html").unwrap();
             let file = |key: &str| variant_file(&path, key, Path::new("/root")).unwrap();
             prop_assert_eq!(one == two, file(&one) == file(&two));
-            let kept = file(&one);
-            prop_assert_eq!(kept.parent(), Some(Path::new("content")));
-            prop_assert_eq!(is_variant_file(&kept), !one.is_empty());
+            let first_file = file(&one);
+            prop_assert_eq!(first_file.parent(), Some(Path::new("content")));
+            prop_assert_eq!(is_variant_file(&first_file), !one.is_empty());
         }
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! On failure: files that cannot be evicted are reported once and tried again later; pages are served in any case.
 //!
-//! Not here: choosing and removing files (`cache::survey`).
+//! Not here: choosing and removing files (`cache::survey_and_eviction`).
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -89,22 +89,24 @@ fn eviction_goal(bounds: &DiskQuota, state: DiskUsageState) -> Option<EvictionGo
     if *bounds == DiskQuota::default() {
         return None;
     }
-    let DiskUsageState { usage, file_system_space: space, is_full } = state;
+    let DiskUsageState { usage, file_system_space, is_full } = state;
     let over = |usage: u64, bound: Option<u64>| {
         bound.filter(|bound| usage > *bound).map_or(0, |bound| usage - low_water_mark(bound))
     };
     let bytes = over(usage.bytes, bounds.max_bytes);
     let files = over(usage.files, bounds.max_files);
-    let floor = bounds.min_free.unwrap_or_else(|| DiskQuota::default_min_free(space.total_bytes));
-    let lacking = if space.free_bytes < floor {
-        (floor + floor / 10).saturating_sub(space.free_bytes)
+    let floor = bounds
+        .min_free
+        .unwrap_or_else(|| DiskQuota::default_min_free(file_system_space.total_bytes));
+    let lacking = if file_system_space.free_bytes < floor {
+        (floor + floor / 10).saturating_sub(file_system_space.free_bytes)
     } else {
         0
     };
     let bounded = DiskAmount { files, bytes };
     if is_full {
         let share = |count: u64| count.div_ceil(FULL_DISK_EVICTION_DIVISOR);
-        let files = if space.is_out_of_inodes { share(usage.files) } else { 0 };
+        let files = if file_system_space.is_out_of_inodes { share(usage.files) } else { 0 };
         let free_space_amount = DiskAmount { files, bytes: share(usage.bytes).max(lacking) };
         return Some(EvictionGoal {
             required_amount: bounded.max_of_each(free_space_amount),
@@ -174,7 +176,7 @@ impl DispatcherState {
             let own = farms.iter().filter_map(|farm| farm.cache.as_ref());
             let bounds =
                 own.map(|cache| cache.disk_quota).reduce(DiskQuota::narrowest).unwrap_or_default();
-            let keeper = DiskQuotaEnforcer {
+            let enforcer = DiskQuotaEnforcer {
                 root,
                 farms,
                 all_farms: self.parts.farms.iter().map(|state| Arc::clone(&state.config)).collect(),
@@ -185,13 +187,13 @@ impl DispatcherState {
                 log: self.parts.runtime.log.clone(),
                 is_stopped: AtomicBool::new(false),
             };
-            runtime.spawn(enforce_quota(Arc::new(keeper)))
+            runtime.spawn(enforce_quota(Arc::new(enforcer)))
         };
         self.document_roots().into_iter().map(keep).collect()
     }
 
     /// Returns the distinct document roots.
-    pub(crate) fn document_roots(&self) -> Vec<&Arc<DocrootState>> {
+    fn document_roots(&self) -> Vec<&Arc<DocrootState>> {
         let mut roots: Vec<&Arc<DocrootState>> = Vec::new();
         for root in self.parts.farms.iter().filter_map(|farm| farm.docroot.as_ref()) {
             if !roots.iter().any(|listed_root| Arc::ptr_eq(listed_root, root)) {
@@ -221,7 +223,7 @@ impl DispatcherState {
             }
         }
         let name = "tympan_dispatcher_flush_order_total";
-        let help = "Numbered flushes by their order relative to the previous ones; `gap`, `joined` and `back` \
+        let help = "Numbered flushes by their order relative to the previous ones; `gap`, `first_seen` and `restored` \
             made all pages stale.";
         writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter").ok();
         for root in &roots {
@@ -317,22 +319,22 @@ pub(crate) fn disk_status(root: &DocrootState) -> DiskStatus {
     }
 }
 
-async fn enforce_quota(keeper: Arc<DiskQuotaEnforcer>) {
-    let watched = DiskQuotaEnforcerGuard(Arc::clone(&keeper));
+async fn enforce_quota(enforcer: Arc<DiskQuotaEnforcer>) {
+    let watched = DiskQuotaEnforcerGuard(Arc::clone(&enforcer));
     let usage = &watched.0.root.usage;
     let or_all = |bound: Option<u64>| bound.unwrap_or(u64::MAX);
-    let (files, bytes) = (or_all(keeper.quota.max_files), or_all(keeper.quota.max_bytes));
+    let (files, bytes) = (or_all(enforcer.quota.max_files), or_all(enforcer.quota.max_bytes));
     usage.set_limit(DiskAmount { files, bytes });
     usage.add_enforcer();
     let mut memo = DiskQuotaEnforcerMemo::default();
     loop {
-        let working = Arc::clone(&keeper);
-        let round = tokio::task::spawn_blocking(move || {
+        let working = Arc::clone(&enforcer);
+        let check = tokio::task::spawn_blocking(move || {
             working.run_round(&mut memo);
             memo
         });
         // After a panic the state starts anew.
-        memo = round.await.unwrap_or_default();
+        memo = check.await.unwrap_or_default();
         tokio::select! {
             () = usage.eviction_signal.notified() => {}
             () = tokio::time::sleep(CHECK_INTERVAL) => {}

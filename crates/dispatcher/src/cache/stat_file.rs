@@ -32,7 +32,8 @@ impl Docroot {
     pub(crate) fn freshness_facts(
         &self,
         cache: &CacheConfig,
-        (file, path): (&Path, &str),
+        file: &Path,
+        path: &str,
         cached: &OpenCacheFile,
         now: SystemTime,
     ) -> FreshnessInput {
@@ -186,12 +187,8 @@ impl Docroot {
             };
             let before =
                 || self.nearest_stat_file_times(folder).and_then(|above| above.touched_before(now));
-            match touch_file_at(
-                (opened.as_fd(), STAT_FILE_NAME),
-                OFlags::NOFOLLOW,
-                (now, mode),
-                before,
-            ) {
+            match touch_file_at(opened.as_fd(), STAT_FILE_NAME, OFlags::NOFOLLOW, now, mode, before)
+            {
                 Ok(()) => return Ok(true),
                 // Eviction removed the empty folder after it was opened; a new one may exist at the path already.
                 Err(Errno::NOENT) => {}
@@ -215,7 +212,7 @@ impl Docroot {
 
 fn touch_single_stat_file(file: &Path, now: SystemTime, mode: u32) -> io::Result<()> {
     // This file may be reached by a link; stat files in folders may not.
-    Ok(touch_file_at((rustix::fs::CWD, file), OFlags::empty(), (now, mode), || None)?)
+    Ok(touch_file_at(rustix::fs::CWD, file, OFlags::empty(), now, mode, || None)?)
 }
 
 /// The times of a stat file.
@@ -233,9 +230,9 @@ impl StatFileTimes {
         Self { touched_at: at, previous_touch: Some(earlier).filter(|earlier| *earlier < at) }
     }
 
-    /// Returns the stat file's time before the flushes that count at `moment`.
-    fn touched_before(self, moment: SystemTime) -> Option<SystemTime> {
-        if self.touched_at < moment { Some(self.touched_at) } else { self.previous_touch }
+    /// Returns the stat file's time before the flushes that count at `time`.
+    fn touched_before(self, time: SystemTime) -> Option<SystemTime> {
+        if self.touched_at < time { Some(self.touched_at) } else { self.previous_touch }
     }
 }
 
@@ -245,9 +242,11 @@ impl StatFileTimes {
 ///
 /// A new file gets `before`, because it hides the stat file that counted there until now.
 fn touch_file_at(
-    (folder, file): (BorrowedFd<'_>, impl rustix::path::Arg + Copy),
+    folder: BorrowedFd<'_>,
+    file: impl rustix::path::Arg + Copy,
     flags: OFlags,
-    (now, mode): (SystemTime, u32),
+    now: SystemTime,
+    mode: u32,
     before: impl FnOnce() -> Option<SystemTime>,
 ) -> rustix::io::Result<()> {
     let flags = flags | OFlags::WRONLY | OFlags::CLOEXEC;

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -39,9 +39,9 @@ pub(crate) struct TemporaryCacheFile {
 
 /// The description of a file that is about to be put into place.
 #[derive(Debug)]
-pub(crate) struct NewCacheFile<'a> {
+pub(crate) struct NewCacheFile {
     /// The destination path below the document root.
-    pub(crate) destination: &'a Path,
+    pub(crate) destination: PathBuf,
     /// The time at which the request that filled it was sent.
     pub(crate) fetched_at: SystemTime,
     /// The headers served with it in addition to those derived from its name.
@@ -269,7 +269,7 @@ impl TemporaryCacheFile {
     ///
     /// The body and the header file are two renames. Each carries the time of the fetch, so a reader that finds one old
     /// and one new retries. After a crash between the renames the page counts as absent.
-    pub(crate) fn commit_file(self, new: &NewCacheFile<'_>) -> io::Result<()> {
+    pub(crate) fn commit_file(self, new: &NewCacheFile) -> io::Result<()> {
         let docroot = Arc::clone(&self.docroot);
         let outcome = self.prepare_parts(new).and_then(|parts| docroot.place_parts(parts, new));
         docroot.record_disk_full(&outcome);
@@ -277,7 +277,7 @@ impl TemporaryCacheFile {
     }
 
     /// Writes the side files. Everything that needs space is written before anything is put into place.
-    fn prepare_parts(self, new: &NewCacheFile<'_>) -> io::Result<CacheFileParts> {
+    fn prepare_parts(self, new: &NewCacheFile) -> io::Result<CacheFileParts> {
         let mut amount = DiskAmount::of_file(self.file.metadata()?.len());
         let mut side = |length: usize| {
             amount = amount + DiskAmount::of_file(length as u64);
@@ -320,13 +320,17 @@ impl TemporaryCacheFile {
 }
 
 impl Docroot {
-    fn place_parts(&self, parts: CacheFileParts, new: &NewCacheFile<'_>) -> io::Result<()> {
+    fn place_parts(&self, parts: CacheFileParts, new: &NewCacheFile) -> io::Result<()> {
         let name = Path::new(new.destination.file_name().unwrap_or(OsStr::new("")));
         let parent = new.destination.parent().unwrap_or(Path::new(""));
         let mode = Mode::from_raw_mode(new.mode & 0o777);
         let _nothing_is_evicted = self.placement_lock.read();
-        let (folder, made) = confined_open::create_folder_below(self.root_fd(), parent, mode)?;
-        self.usage.record_replacement(DiskAmount::default(), DiskAmount::of_folder() * made);
+        let (folder, created_folder_count) =
+            confined_open::create_folder_below(self.root_fd(), parent, mode)?;
+        self.usage.record_replacement(
+            DiskAmount::default(),
+            DiskAmount::of_folder() * created_folder_count,
+        );
         let (old, old_expires) = self.existing_file_amount(&folder, name);
         let CacheFileParts { body, headers, ttl, amount } = parts;
         let ttl_name = side_file_path(name, ".ttl");
@@ -402,7 +406,7 @@ mod tests {
         let mut temporary = docroot.create_temporary(0o644)?;
         temporary.write(body.as_bytes())?;
         let new = NewCacheFile {
-            destination: Path::new(file),
+            destination: file.into(),
             fetched_at: at(5),
             headers,
             expires_at: expires,

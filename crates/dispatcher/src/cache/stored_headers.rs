@@ -1,4 +1,4 @@
-//! The side file `<file>.h`: response headers that are served with a cache file.
+//! The header file `<file>.h`: response headers that are served with a cache file.
 //!
 //! The first line holds the version and the time of the fetch, which is also the body's modification time. Only a
 //! matching pair is served: after a crash between the two renames the times differ, and the page is fetched again.

@@ -36,7 +36,7 @@ pub(crate) fn is_suffix_folder_name(name: &str) -> bool {
 }
 
 /// Returns the name of the folder of a page's suffix pages; `None` for a name that is not a page's.
-pub(crate) fn suffix_folder_name(segment: &str) -> Option<String> {
+fn suffix_folder_name(segment: &str) -> Option<String> {
     let (_, extension) = segment.rsplit_once('.')?;
     is_page_extension(extension).then(|| format!("{segment}{SUFFIX_FOLDER_MARK}"))
 }

@@ -63,8 +63,8 @@ impl StaleLenience {
 
     /// Returns the value for the header file; `None` if nothing is allowed.
     pub(crate) fn to_value(self) -> Option<HeaderValue> {
-        let Self { while_revalidating: while_fetched, if_error: while_failing } = self;
-        let text = format!("{} {}", while_fetched.as_secs(), while_failing.as_secs());
+        let Self { while_revalidating, if_error } = self;
+        let text = format!("{} {}", while_revalidating.as_secs(), if_error.as_secs());
         if self == Self::default() { None } else { HeaderValue::from_str(&text).ok() }
     }
 }

@@ -4,7 +4,7 @@
 //! * The memory for last uses does not grow with the number of files.
 //! * A recorded use is never lost: where two files share a slot, both count as used at the later time.
 //!
-//! Not here: recounting files and choosing those to evict (`survey`), and when that happens (`quota_enforcement`).
+//! Not here: recounting files and choosing those to evict (`survey_and_eviction`), and when that happens (`quota_enforcement`).
 
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};

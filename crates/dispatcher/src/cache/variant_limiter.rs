@@ -98,10 +98,11 @@ impl<'a> RequestedVariant<'a> {
 }
 
 /// Returns the reading of a path whose extension is that of a page: an earlier segment with a dot is a folder, such as
-/// `etc.clientlibs`, and its files are pages of their own.
+/// `etc.clientlibs`, and its files are pages of their own. A segment that ends with a dot is no folder: renders show the
+/// page or file before the dot, whatever follows (`/dam/a.jpg./x.html`).
 fn read_page_path(path: &str) -> SlingUrlReading<'_> {
     let is_page = |reading: &SlingUrlReading<'_>| {
-        reading.suffix.is_none() || reading.extension.is_some_and(is_page_extension)
+        reading.suffix.is_none() || reading.extension.is_none_or(is_page_extension)
     };
     SlingUrlReading::all_readings(path)
         .find(is_page)
@@ -155,7 +156,7 @@ impl VariantLimiter {
             if variants.contains(counted, self.limit.window, now) {
                 continue;
             }
-            let token = buckets.take_own_token((key, key), now);
+            let token = buckets.take_own_token(key, key, now);
             match token {
                 Some(token) => token?,
                 None if has_taken => {}
@@ -219,6 +220,11 @@ mod tests {
         check("/etc.clientlibs/a/b.min.js", Some("/etc.clientlibs/a/b"));
         check("/dam/a.jpg/renditions/b.png", Some("/dam/a"));
         check("/a/b.v1.html/c.d/e", Some("/a/b"));
+        // A segment that ends with a dot shows what is before it.
+        check("/a/b./c.html", Some("/a/b"));
+        check("/dam/a.jpg./x.html", Some("/dam/a"));
+        check("/dam/a.jpg./x.html/y.html", Some("/dam/a"));
+        check("/dam/v1.2/a.jpg./x.html", Some("/dam/v1.2/a"));
     }
 
     #[test]

@@ -27,14 +27,14 @@ use crate::request::filter;
 use crate::request::view::{RequestView, encode_path};
 
 /// One of two configurations.
-#[derive(Debug, Clone, Copy)]
-pub struct ComparedConfig<'a> {
+#[derive(Debug, Clone)]
+pub struct ComparedConfig {
     /// Its syntax tree, with includes resolved.
-    pub syntax_tree: &'a ConfigBlock,
+    pub syntax_tree: ConfigBlock,
     /// Its typed configuration.
-    pub config: &'a DispatcherConfig,
+    pub config: DispatcherConfig,
     /// Its section `[dispatcher]`.
-    pub settings: &'a DispatcherSettings,
+    pub settings: DispatcherSettings,
 }
 
 /// The differences between two configurations.
@@ -46,6 +46,20 @@ pub struct ConfigComparison {
     pub requests: Vec<RequestDecisionChange>,
     /// The number of requests tried.
     pub tried: usize,
+}
+
+impl fmt::Display for ConfigComparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for change in &self.keys {
+            writeln!(f, "{change}")?;
+        }
+        for change in &self.requests {
+            writeln!(f, "{change}")?;
+        }
+        let (keys, requests) = (self.keys.len(), self.requests.len());
+        let tried = self.tried;
+        write!(f, "{keys} keys differ; {requests} of {tried} requests are answered differently")
+    }
 }
 
 /// A key with its value that differs between two configurations.
@@ -104,26 +118,26 @@ impl fmt::Display for RequestDecisionChange {
 /// # Errors
 /// [`Error::Setting`] if the settings are invalid.
 pub fn compare_configs(
-    old: ComparedConfig<'_>,
-    new: ComparedConfig<'_>,
+    old: &ComparedConfig,
+    new: &ComparedConfig,
     urls: &[String],
 ) -> Result<ConfigComparison, Error> {
     let switches = [old.settings.compile_settings()?, new.settings.compile_settings()?];
-    let hosts = probe_hosts_of([old.config, new.config]);
+    let hosts = probe_hosts_of([&old.config, &new.config]);
     let mut targets: BTreeSet<String> = urls.iter().cloned().collect();
     let own = DANGEROUS_REQUESTS.iter().map(|url| (*url).to_owned());
-    for target in own.chain(probe_paths_of([old.config, new.config])) {
+    for target in own.chain(probe_paths_of([&old.config, &new.config])) {
         targets.extend(hosts.iter().map(|host| format!("{host}{target}")));
     }
     let mut comparison = ConfigComparison {
-        keys: compare_config_trees(old.syntax_tree, new.syntax_tree),
+        keys: compare_config_trees(&old.syntax_tree, &new.syntax_tree),
         ..ConfigComparison::default()
     };
     for url in &targets {
         for method in [Method::GET, Method::HEAD, Method::POST] {
             comparison.tried += 1;
-            let [before, after] = [(old.config, &switches[0]), (new.config, &switches[1])]
-                .map(|(config, switches)| summarize_decision(config, switches, (&method, url)));
+            let [before, after] = [(&old.config, &switches[0]), (&new.config, &switches[1])]
+                .map(|(config, switches)| summarize_decision(config, switches, &method, url));
             if before.outcome == after.outcome {
                 continue;
             }
@@ -155,7 +169,8 @@ impl fmt::Display for DecisionSummary {
 fn summarize_decision(
     config: &DispatcherConfig,
     switches: &CompiledSettings,
-    (method, url): (&Method, &str),
+    method: &Method,
+    url: &str,
 ) -> DecisionSummary {
     let alone = |outcome: String| DecisionSummary { outcome, reason: String::new() };
     let mut view = match RequestView::from_url(method.clone(), url, HeaderMap::new()) {
@@ -173,7 +188,7 @@ fn summarize_decision(
     };
     let farm = decision.farm;
     let outcome = match &decision.action {
-        RequestAction::Flush | RequestAction::Purge => "a flush".to_owned(),
+        RequestAction::Purge => "a flush".to_owned(),
         RequestAction::RefuseReserved => "refused as a file reserved for the cache".to_owned(),
         RequestAction::Refuse(_) if farm.vanity_urls.is_some() => {
             "refused unless it is a vanity URL".to_owned()

@@ -26,7 +26,7 @@ pub(crate) struct CompiledSettings {
     pub(crate) uses_forwarded_host: bool,
     pub(crate) restricts_uncacheable_content: bool,
     pub(crate) keep_alive: Option<Duration>,
-    pub(crate) replaced_errors: Vec<RangeInclusive<u16>>,
+    replaced_errors: Vec<RangeInclusive<u16>>,
     pub(crate) error_documents: BTreeMap<u16, String>,
     pub(crate) routes: HostRoutes,
     pub(crate) log_level: Option<LogLevel>,

@@ -120,8 +120,11 @@ pub fn explain_request(
         FarmMatch::Default => "as the last farm, since no virtual host matches",
     };
     explanation.farm = format!("/{} ({}), {match_reason}", farm.name, farm.position);
+    if is_flush(&view) {
+        explanation.filter = "not consulted: the headers make it a flush".to_owned();
+        return Ok(explanation);
+    }
     explanation.filter = match &decision.action {
-        RequestAction::Flush => "not consulted: the headers make it a flush".to_owned(),
         RequestAction::Purge => {
             "not consulted: the method requests removal of the page from the cache".to_owned()
         }
@@ -137,7 +140,7 @@ pub fn explain_request(
         Some(Ok(file)) => {
             explanation.is_served = true;
             if let Some(cache) = &farm.cache {
-                explain_cache(&mut explanation, cache, (&file, &view), now);
+                explain_cache(&mut explanation, cache, &file, &view, now);
             }
         }
     }
@@ -189,10 +192,7 @@ fn file_if_accepted(
     view: &RequestView,
 ) -> Option<Result<PathBuf, NotCacheableReason>> {
     match action {
-        RequestAction::Flush
-        | RequestAction::Purge
-        | RequestAction::Refuse(_)
-        | RequestAction::RefuseReserved => None,
+        RequestAction::Purge | RequestAction::Refuse(_) | RequestAction::RefuseReserved => None,
         RequestAction::Pass(_) | RequestAction::Cache(_) => Some(match decide_source(farm, view) {
             RequestAction::Cache(file) => Ok(file),
             RequestAction::Pass(reason) => Err(reason),
@@ -227,7 +227,8 @@ pub(crate) fn filter_rule_name(rule: &FilterRule) -> String {
 fn explain_cache(
     explanation: &mut RequestExplanation,
     cache: &CacheConfig,
-    (file, view): (&Path, &RequestView),
+    file: &Path,
+    view: &RequestView,
     now: SystemTime,
 ) {
     let Some(docroot) = &cache.docroot else {

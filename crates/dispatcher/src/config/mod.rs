@@ -85,6 +85,16 @@ impl LoadedConfig {
 }
 
 impl DispatcherConfig {
+    /// Returns true if a render, a sibling or a shadow render uses TLS.
+    #[must_use]
+    pub fn has_secure_render(&self) -> bool {
+        let mut renders = self.farms.iter().flat_map(|farm| {
+            let shadow = farm.shadow_renders.iter().flat_map(|(_, renders)| renders);
+            farm.renders.iter().chain(&farm.siblings).chain(shadow)
+        });
+        renders.any(|render| render.is_secure)
+    }
+
     /// Reads `file` and all its includes.
     #[must_use]
     pub fn load(file: &Path, sources: &ConfigSources) -> LoadedConfig {

@@ -6,12 +6,16 @@
 //! Not here: farms, filters and caches (`config`); they stay in `dispatcher.any`.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tympan_notation::DurationText;
+use tympan_web::tls::{TlsIdentity, TlsTrust};
 
+use crate::Error;
+use crate::config::DispatcherConfig;
 use crate::config::front_settings::{CertificateSettings, FrontSettings};
 use crate::request::https_redirect::HttpsRedirectSettings;
 
@@ -76,6 +80,28 @@ impl RenderTlsSettings {
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let own = self.certificate.iter().flat_map(|pair| [pair.chain.as_path(), &*pair.key]);
         own.chain(self.roots.as_deref())
+    }
+
+    /// Returns the certificates that the renders of a configuration are verified with; `None` if none of them uses TLS.
+    ///
+    /// # Errors
+    /// If a file cannot be read or used, or if there is a client certificate without `roots`.
+    pub fn read_trust(&self, config: &DispatcherConfig) -> Result<Option<TlsTrust>, Error> {
+        let read = |file: &Path| {
+            fs::read(file).map_err(|source| Error::Read { file: file.to_owned(), source })
+        };
+        let trust = match (&self.roots, &self.certificate) {
+            (Some(roots), Some(own)) => {
+                let own = TlsIdentity::from_pem(&read(&own.chain)?, &read(&own.key)?)
+                    .map_err(Error::RenderTls)?;
+                TlsTrust::with_identity(&read(roots)?, &own)
+            }
+            (Some(roots), None) => TlsTrust::from_pem(&read(roots)?),
+            (None, Some(_)) => return Err(Error::MissingRenderRoots),
+            (None, None) if config.has_secure_render() => TlsTrust::system_roots(),
+            (None, None) => return Ok(None),
+        };
+        trust.map(Some).map_err(Error::RenderTls)
     }
 }
 

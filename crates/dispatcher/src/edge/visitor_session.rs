@@ -1,8 +1,8 @@
 //! Login sessions: farms whose visitors must have logged in (`/sessionmanagement`).
 //!
-//! The render decides about access: a visitor's first request goes there with its credentials, and if the render
-//! answers a page with 200, the credentials are accepted for as long as they are used at least every `/timeout`.
-//! Visitors with accepted credentials get pages from the cache.
+//! The render decides about access: a visitor's first request goes there with its credentials. If the render answers a
+//! page with 200, and refuses the same page without credentials, they are accepted for as long as they are used at
+//! least every `/timeout`. Visitors with accepted credentials get pages from the cache.
 //!
 //! A session is an empty file named by the SHA-256 of the credentials; its time is that of the last use. Files reveal
 //! nothing about the credentials, and dispatchers that share the folder share their sessions.
@@ -12,6 +12,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use http::{HeaderMap, header};
 use sha2::{Digest, Sha256};
 
 use crate::config::SessionManagementConfig;
@@ -45,9 +46,9 @@ pub(crate) fn begin_session(
     now: SystemTime,
 ) {
     let Some(file) = session_file(sessions, view) else { return };
-    let made =
+    let result =
         std::fs::create_dir_all(&sessions.directory).and_then(|()| touch_session_file(&file, now));
-    if let Err(error) = made {
+    if let Err(error) = result {
         let file = file.display();
         tracing::warn!(%file, reason = %error, "cannot store a session; not serving its visitor from the \
             cache");
@@ -97,6 +98,21 @@ fn touch_session_file(file: &std::path::Path, now: SystemTime) -> std::io::Resul
 fn session_file(sessions: &SessionManagementConfig, view: &RequestView) -> Option<PathBuf> {
     let credentials = session_credentials(&sessions.header, view)?;
     Some(sessions.directory.join(hex::encode(Sha256::digest(credentials))))
+}
+
+/// Returns true if a request has credentials of a session, valid or not.
+pub(crate) fn has_credentials(sessions: &SessionManagementConfig, view: &RequestView) -> bool {
+    session_credentials(&sessions.header, view).is_some()
+}
+
+/// Removes the header with the credentials of a session.
+pub(crate) fn remove_credentials(sessions: &SessionManagementConfig, headers: &mut HeaderMap) {
+    let (kind, name) = sessions.header.split_once(':').unwrap_or(("HTTP", &sessions.header));
+    if kind.eq_ignore_ascii_case("cookie") {
+        headers.remove(header::COOKIE);
+    } else {
+        headers.remove(name.trim());
+    }
 }
 
 /// Returns the value that `HTTP:name` or `Cookie:name` refers to.

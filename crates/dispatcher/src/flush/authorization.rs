@@ -27,7 +27,7 @@ impl FlushKeys {
 
     /// Returns true if a key may flush; `None` if there is no pair for flushing. If the pairs cannot be read, no key is
     /// admitted.
-    pub(crate) fn is_admitted(&self, key: &[u8]) -> Option<bool> {
+    fn is_admitted(&self, key: &[u8]) -> Option<bool> {
         let admit = self.0.as_ref()?;
         admit(key).unwrap_or_else(|error| {
             tracing::error!(reason = %error, "cannot read the pairs that may flush; refusing flushes by key");

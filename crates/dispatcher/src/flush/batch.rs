@@ -1,7 +1,7 @@
 //! Batching of flushes: flushes that arrive while others are carried out wait and are then carried out together.
 //!
 //! A storm of flushes costs as much as its files, not as much as its messages: a folder is listed once for all handles
-//! in it, and a `.stat` file is touched once. Between two rounds the disk is left to visitors for as long as the round
+//! in it, and a `.stat` file is touched once. Between two batches the disk is left to visitors for as long as the batch
 //! took.
 //!
 //! Invariants
@@ -18,7 +18,7 @@ use tympan_web::flush_message::{FlushAction, FlushMessage, FlushNumbering, Flush
 
 use crate::cache::freshness::flush_window_end;
 use crate::cache::response_memory::ResponseMemory;
-use crate::cache::{Docroot, DocrootState, FileFlushAction, FileFlushResult, FileFlushTarget};
+use crate::cache::{Docroot, DocrootState, FileEffect, FileFlushResult, FileFlushTarget};
 use crate::config::{CacheConfig, FlushMode};
 use crate::dispatcher_parts::DispatcherParts;
 use crate::dispatcher_runtime::DispatcherRuntime;
@@ -59,50 +59,52 @@ impl FlushBatcher {
         }
     }
 
-    /// Updates the files of a flush, together with those of other waiting flushes.
-    pub(crate) async fn apply_batched(
+    /// Queues a flush, and waits until a worker has updated its files, together with those of other waiting flushes.
+    pub(crate) async fn enqueue_and_wait(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         root: Arc<DocrootState>,
         flush: DocrootFlush,
     ) -> std::io::Result<()> {
-        let (done, wait) = oneshot::channel();
-        if farm.flush_queue.push(WaitingFlush { flush, result_sender: done }) {
-            let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
-            tokio::task::spawn_blocking(move || inner.work_off_batches(&farm, &root));
+        let (result_sender, result) = oneshot::channel();
+        if farm.flush_queue.push(WaitingFlush { flush, result_sender }) {
+            let (batcher, farm) = (Arc::clone(self), Arc::clone(farm));
+            tokio::task::spawn_blocking(move || batcher.run_batch_worker(&farm, &root));
         }
-        wait.await.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()))
+        result.await.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()))
     }
 
-    fn work_off_batches(&self, farm: &FarmState, root: &DocrootState) {
+    /// Carries out batches until no flush waits.
+    fn run_batch_worker(&self, farm: &FarmState, root: &DocrootState) {
         let guard = FlushBatcherGuard(farm);
         loop {
-            let waiting = farm.flush_queue.take_waiting();
-            if waiting.is_empty() {
+            let waiting_flushes = farm.flush_queue.take_waiting();
+            if waiting_flushes.is_empty() {
                 std::mem::forget(guard);
                 return;
             }
             let started = Instant::now();
-            let outcome = root.docroot_for_writing().map(|docroot| {
-                for round in split_into_batches(waiting) {
-                    self.apply_batch(farm, &docroot, round);
+            let result = root.docroot_for_writing().map(|docroot| {
+                for batch in split_into_batches(waiting_flushes) {
+                    self.apply_batch(farm, &docroot, batch);
                 }
                 docroot.empty_trash();
             });
-            if let Err(error) = outcome {
+            if let Err(error) = result {
                 tracing::error!(farm = %farm.config.name, reason = %error, "cannot open the document root");
             }
-            let spent = started.elapsed();
-            if spent > MIN_BATCH_DURATION_FOR_PAUSE {
-                std::thread::sleep(spent.min(MAX_BATCH_PAUSE));
+            let elapsed = started.elapsed();
+            if elapsed > MIN_BATCH_DURATION_FOR_PAUSE {
+                std::thread::sleep(elapsed.min(MAX_BATCH_PAUSE));
             }
         }
     }
 
     /// Updates the files of several flushes and reports the results to their senders.
-    fn apply_batch(&self, farm: &FarmState, docroot: &Arc<Docroot>, round: Vec<WaitingFlush>) {
+    fn apply_batch(&self, farm: &FarmState, docroot: &Arc<Docroot>, batch: Vec<WaitingFlush>) {
         let Some(cache) = &farm.config.cache else { return };
-        let flushes: Vec<&DocrootFlush> = round.iter().map(|waiting| &waiting.flush).collect();
+        let flushes: Vec<&DocrootFlush> =
+            batch.iter().map(|waiting_flush| &waiting_flush.flush).collect();
         // Held until the files are changed, as another farm may have the same document root.
         let mut numbers = docroot.flush_numbers.lock();
         let batch_numbers = BatchNumbers::from_flushes(&flushes, || {
@@ -110,32 +112,32 @@ impl FlushBatcher {
         });
         let is_doubtful = batch_numbers.as_ref().is_some_and(BatchNumbers::is_doubtful);
         let change = || self.apply_flushes_to_files(docroot, cache, &flushes, is_doubtful);
-        let mut done = self.fetch_coalescer.with_stores_blocked(change);
-        if is_doubtful && done.first_error.is_none() {
-            done.record_outcome(self.recorder.record_for_siblings(farm, FlushEvent::Stats));
+        let mut result = self.fetch_coalescer.with_stores_blocked(change);
+        if is_doubtful && result.first_error.is_none() {
+            result.record_outcome(self.recorder.record_for_siblings(farm, FlushEvent::Stats));
         }
         if let Some(batch_numbers) = batch_numbers {
             // A flush that failed is not recorded as received, and is sent again.
-            let is_done = done.first_error.is_none();
+            let is_done = result.first_error.is_none();
             *numbers =
                 is_done.then(|| self.store_flush_numbers(farm, docroot, cache, batch_numbers));
         }
         drop(numbers);
         docroot.record_disk_full(
-            &done.first_error.as_ref().map_or(Ok(()), |failure| Err(failure.kind().into())),
+            &result.first_error.as_ref().map_or(Ok(()), |failure| Err(failure.kind().into())),
         );
         self.response_memory.record_change();
-        self.metrics.add(DispatcherCounter::FilesDeleted, done.removed_count as u64);
-        self.metrics.add(DispatcherCounter::FilesMarked, done.marked_count as u64);
-        tracing::debug!(farm = %farm.config.name, flushes = flushes.len(), removed = done.removed_count,
-            marked = done.marked_count, "flushes applied");
-        for waiting in round {
-            let outcome = match &done.first_error {
+        self.metrics.add(DispatcherCounter::FilesDeleted, result.removed_count as u64);
+        self.metrics.add(DispatcherCounter::FilesMarked, result.marked_count as u64);
+        tracing::debug!(farm = %farm.config.name, flushes = flushes.len(), removed = result.removed_count,
+            marked = result.marked_count, "flushes applied");
+        for waiting_flush in batch {
+            let outcome = match &result.first_error {
                 None => Ok(()),
                 Some(failure) => Err(std::io::Error::new(failure.kind(), failure.to_string())),
             };
             // The agent may have disconnected.
-            waiting.result_sender.send(outcome).ok();
+            waiting_flush.result_sender.send(outcome).ok();
         }
     }
 
@@ -189,14 +191,15 @@ impl FlushBatcher {
         docroot: &Docroot,
         since: Option<SystemTime>,
     ) -> FileFlushResult {
-        let (mut done, mut touched) = (FileFlushResult::default(), BTreeSet::new());
+        let (mut result, mut touched) = (FileFlushResult::default(), BTreeSet::new());
         let now = self.runtime.clock.tick();
         for cache in self.caches_on(docroot) {
-            done.record_outcome(docroot.touch_all_stat_files(cache, (now, since), &mut touched));
+            result.record_outcome(docroot.touch_all_stat_files(cache, (now, since), &mut touched));
         }
-        done
+        result
     }
 
+    /// Touches stat files, and removes or marks the files of a batch.
     fn apply_flushes_to_files(
         &self,
         docroot: &Docroot,
@@ -204,13 +207,17 @@ impl FlushBatcher {
         flushes: &[&DocrootFlush],
         is_doubtful: bool,
     ) -> FileFlushResult {
-        let mut done = FileFlushResult::default();
+        let mut result = FileFlushResult::default();
         let now = self.runtime.clock.tick();
         let mut touched = BTreeSet::new();
         if is_doubtful {
             // The time of the missed changes is unknown, so no window is applied.
             for cache in self.caches_on(docroot) {
-                done.record_outcome(docroot.touch_all_stat_files(cache, (now, None), &mut touched));
+                result.record_outcome(docroot.touch_all_stat_files(
+                    cache,
+                    (now, None),
+                    &mut touched,
+                ));
             }
         }
         let now = flush_window_end(now, cache.flush_window);
@@ -218,33 +225,39 @@ impl FlushBatcher {
             if flush.message.scope != Some(FlushScope::ResourceOnly) {
                 // A failure does not stop the removal of the other files.
                 for handle in &flush.handles {
-                    done.record_outcome(docroot.touch_stat_files(handle, cache, now, &mut touched));
+                    result.record_outcome(docroot.touch_stat_files(
+                        handle,
+                        cache,
+                        now,
+                        &mut touched,
+                    ));
                 }
             }
         }
         for file in &touched {
             self.runtime.write_log(LogLevel::Debug, || format!("Touched {}", file.display()));
         }
-        let named = flushes.iter().flat_map(|flush| {
+        let targets = flushes.iter().flat_map(|flush| {
             let handles = flush.handles.iter().chain(&flush.variant_handles);
             handles.map(|handle| FileFlushTarget {
                 handle,
-                action: file_flush_action(cache, flush.message.action),
+                effect: file_effect(cache, flush.message.action),
             })
         });
-        let named: Vec<FileFlushTarget<'_>> = named.collect();
-        let nothing = BTreeSet::new();
-        let listed = flushes.first().map_or(&nothing, |flush| &flush.refetch_files);
-        done.merge(docroot.flush_handles(&named, listed));
+        let targets: Vec<FileFlushTarget<'_>> = targets.collect();
+        // Only a batch of one flush has a re-fetch list (`split_into_batches`).
+        let no_files = BTreeSet::new();
+        let refetch_files = flushes.first().map_or(&no_files, |flush| &flush.refetch_files);
+        result.merge(docroot.flush_handles(&targets, refetch_files));
         for flush in flushes.iter().filter(|flush| removes_files(flush.message.action)) {
             for handle in &flush.handles {
-                done.merge(docroot.remove_subtree(handle));
+                result.merge(docroot.remove_subtree(handle));
             }
         }
-        for file in listed {
-            done.merge(docroot.mark_file_stale(file));
+        for file in refetch_files {
+            result.merge(docroot.mark_file_stale(file));
         }
-        done
+        result
     }
 }
 
@@ -293,25 +306,25 @@ fn removes_files(action: FlushAction) -> bool {
     matches!(action, FlushAction::Deactivate | FlushAction::Delete)
 }
 
-/// Returns the action for the files of a handle.
-pub(crate) fn file_flush_action(cache: &CacheConfig, action: FlushAction) -> FileFlushAction {
+/// Returns the effect of a flush on the files of its handles.
+pub(crate) fn file_effect(cache: &CacheConfig, action: FlushAction) -> FileEffect {
     match cache.flush_mode {
-        FlushMode::Soft if !removes_files(action) => FileFlushAction::Mark,
-        FlushMode::Soft | FlushMode::Delete => FileFlushAction::Delete,
+        FlushMode::Soft if !removes_files(action) => FileEffect::Mark,
+        FlushMode::Soft | FlushMode::Delete => FileEffect::Delete,
     }
 }
 
-/// Splits flushes into batches that may be carried out together.
-fn split_into_batches(waiting: Vec<WaitingFlush>) -> Vec<Vec<WaitingFlush>> {
-    let mut rounds: Vec<Vec<WaitingFlush>> = Vec::new();
-    let mut is_open = false;
-    for queued in waiting {
-        let is_plain = queued.flush.refetch_files.is_empty();
-        match rounds.last_mut().filter(|_| is_open && is_plain) {
-            Some(round) => round.push(queued),
-            None => rounds.push(vec![queued]),
+/// Splits flushes into batches that may be carried out together: a flush with a re-fetch list is a batch of its own.
+fn split_into_batches(waiting_flushes: Vec<WaitingFlush>) -> Vec<Vec<WaitingFlush>> {
+    let mut batches: Vec<Vec<WaitingFlush>> = Vec::new();
+    let mut accepts_more = false;
+    for waiting_flush in waiting_flushes {
+        let has_refetch_list = !waiting_flush.flush.refetch_files.is_empty();
+        match batches.last_mut().filter(|_| accepts_more && !has_refetch_list) {
+            Some(batch) => batch.push(waiting_flush),
+            None => batches.push(vec![waiting_flush]),
         }
-        is_open = is_plain;
+        accepts_more = !has_refetch_list;
     }
-    rounds
+    batches
 }

@@ -21,10 +21,10 @@ pub(crate) struct DocrootFlush {
 
 /// The waiting flushes of a farm.
 #[derive(Debug, Default)]
-pub(crate) struct FlushQueue(Mutex<FlushBatcherState>);
+pub(crate) struct FlushQueue(Mutex<FlushQueueState>);
 
 #[derive(Debug, Default)]
-struct FlushBatcherState {
+struct FlushQueueState {
     waiting_flushes: Vec<WaitingFlush>,
     has_worker: bool,
 }
@@ -37,22 +37,22 @@ pub(super) struct WaitingFlush {
 
 impl FlushQueue {
     /// Adds a flush; returns true if no batch is running yet.
-    pub(super) fn push(&self, waiting: WaitingFlush) -> bool {
+    pub(super) fn push(&self, flush: WaitingFlush) -> bool {
         let mut state = self.0.lock();
-        state.waiting_flushes.push(waiting);
+        state.waiting_flushes.push(flush);
         !std::mem::replace(&mut state.has_worker, true)
     }
 
     /// Takes all waiting flushes; if there are none, marks the batcher as idle.
     pub(super) fn take_waiting(&self) -> Vec<WaitingFlush> {
         let mut state = self.0.lock();
-        let waiting = std::mem::take(&mut state.waiting_flushes);
-        state.has_worker = !waiting.is_empty();
-        waiting
+        let flushes = std::mem::take(&mut state.waiting_flushes);
+        state.has_worker = !flushes.is_empty();
+        flushes
     }
 
     /// Forgets the waiting flushes and their worker.
     pub(super) fn reset(&self) {
-        *self.0.lock() = FlushBatcherState::default();
+        *self.0.lock() = FlushQueueState::default();
     }
 }

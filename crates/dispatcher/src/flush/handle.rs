@@ -14,23 +14,23 @@ use crate::cache::suffix_folder;
 
 /// Returns the paths that `handle` may name below a document root, the literal one first.
 pub(crate) fn candidate_paths(handle: &str) -> Vec<PathBuf> {
-    let written = handle.trim_matches('/');
+    let literal_path = handle.trim_matches('/');
     let decoded = CanonicalPath::parse(handle).ok();
     // An encoded `.` or `..` leads to another path, which is not intended.
-    let depth = written.split('/').filter(|name| !name.is_empty()).count();
+    let depth = literal_path.split('/').filter(|name| !name.is_empty()).count();
     let decoded = decoded.filter(|decoded| decoded.segments().count() == depth);
-    let mut readings = vec![PathBuf::from(written)];
+    let mut paths = vec![PathBuf::from(literal_path)];
     let decoded = decoded.map(|decoded| decoded.as_str().trim_matches('/').to_owned());
-    for path in [Some(written.to_owned()), decoded].into_iter().flatten() {
+    for path in [Some(literal_path.to_owned()), decoded].into_iter().flatten() {
         for path in [PathBuf::from(encode_prefixed_names(&path)), PathBuf::from(path)] {
             for path in [suffix_folder::cache_file_of_path(path.clone()), path] {
-                if !readings.contains(&path) {
-                    readings.push(path);
+                if !paths.contains(&path) {
+                    paths.push(path);
                 }
             }
         }
     }
-    readings
+    paths
 }
 
 /// Replaces prefixed names by the form that Sling uses in URLs.
@@ -44,26 +44,27 @@ fn encode_prefixed_names(path: &str) -> String {
     path.split('/').map(name_in_url).collect::<Vec<_>>().join("/")
 }
 
-/// Returns true if a flush of `handle` names `file`; mirrors the removal in `cache::deletion`.
+/// Returns true if a flush of `handle` names `file`; mirrors the removal in `cache::file_flush`.
 pub(crate) fn flush_names_file(action: FlushAction, handle: &Path, file: &Path) -> bool {
-    let is_gone = matches!(action, FlushAction::Deactivate | FlushAction::Delete);
-    if is_gone && file.starts_with(handle) {
+    let is_node_removed = matches!(action, FlushAction::Deactivate | FlushAction::Delete);
+    if is_node_removed && file.starts_with(handle) {
         return true;
     }
-    let Some(last) = handle.file_name().and_then(|last| last.to_str()) else {
+    let Some(last_name) = handle.file_name().and_then(|last_name| last_name.to_str()) else {
         return false;
     };
     let parent = handle.parent().unwrap_or(Path::new(""));
-    let Ok(below) = file.strip_prefix(parent) else {
+    let Ok(relative_file) = file.strip_prefix(parent) else {
         return false;
     };
-    if file == handle || file.starts_with(handle.join("_jcr_content")) {
+    let is_content = |name| file.starts_with(handle.join(name));
+    if file == handle || ["_jcr_content", "jcr:content"].into_iter().any(is_content) {
         return true;
     }
-    let first = below.components().next();
-    first
-        .and_then(|first| first.as_os_str().to_str())
-        .and_then(|first| first.strip_prefix(last))
+    let first_name = relative_file.components().next();
+    first_name
+        .and_then(|first_name| first_name.as_os_str().to_str())
+        .and_then(|first_name| first_name.strip_prefix(last_name))
         .is_some_and(|rest| rest.starts_with('.'))
 }
 

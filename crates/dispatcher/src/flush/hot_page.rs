@@ -51,10 +51,10 @@ impl HotPageFinder {
         message: &FlushMessage,
     ) -> Vec<String> {
         let handles = candidate_paths(&message.handle);
-        self.hot_pages(farm, cache, message, |ready| {
+        self.hot_pages(farm, cache, message, |response| {
             handles
                 .iter()
-                .any(|handle| flush_names_file(message.action, handle, &ready.source.file))
+                .any(|handle| flush_names_file(message.action, handle, &response.source.file))
         })
     }
 
@@ -68,7 +68,9 @@ impl HotPageFinder {
         if message.scope.is_some() {
             return Vec::new();
         }
-        self.hot_pages(farm, cache, message, |ready| self.is_response_stale(farm, cache, ready))
+        self.hot_pages(farm, cache, message, |response| {
+            self.is_response_stale(farm, cache, response)
+        })
     }
 
     fn hot_pages(
@@ -84,23 +86,23 @@ impl HotPageFinder {
             return Vec::new();
         }
         let page_limit = usize::try_from(cache.refetch_hot).unwrap_or(usize::MAX);
-        let is_own = |ready: &CachedResponse| {
-            let (own, source_docroot) = (&farm.docroot, &ready.source.farm.docroot);
+        let is_own = |response: &CachedResponse| {
+            let (own, source_docroot) = (&farm.docroot, &response.source.farm.docroot);
             let is_here = own.as_ref().map(|root| root.path())
                 == source_docroot.as_ref().map(|root| root.path());
             // The query of a variant is not stored.
-            is_here && !is_variant_file(&ready.source.file)
+            is_here && !is_variant_file(&response.source.file)
         };
         let mut uris: Vec<String> = Vec::new();
-        for ready in self
+        for response in self
             .response_memory
             .hottest(is_own)
             .iter()
             .take(page_limit.saturating_mul(CHECKED_PER_WANTED))
         {
-            let uri = encode_path(&ready.source.path);
+            let uri = encode_path(&response.source.path);
             let is_new = !uris.contains(&uri) && !message.refetch.contains(&uri);
-            if uris.len() < page_limit && is_new && is_wanted(ready) {
+            if uris.len() < page_limit && is_new && is_wanted(response) {
                 uris.push(uri);
             }
         }
@@ -115,16 +117,16 @@ impl HotPageFinder {
         &self,
         farm: &FarmState,
         cache: &CacheConfig,
-        ready: &CachedResponse,
+        response: &CachedResponse,
     ) -> bool {
         let Some(docroot) = farm.docroot.as_ref().map(|root| root.docroot_for_reading()) else {
             return false;
         };
-        let (file, path): (&Path, &str) = (&ready.source.file, &ready.source.path);
+        let (file, path): (&Path, &str) = (&response.source.file, &response.source.path);
         let Ok(CacheFileLookup::File(cached)) = docroot.look_up_file(file, cache.enable_ttl) else {
             return false;
         };
-        let facts = docroot.freshness_facts(cache, (file, path), &cached, self.runtime.clock.now());
+        let facts = docroot.freshness_facts(cache, file, path, &cached, self.runtime.clock.now());
         assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Stale
     }
 }

@@ -39,15 +39,15 @@ pub(crate) enum FlushOrder {
 }
 
 /// All variants with their names, in the order of declaration.
-pub(crate) const ORDER_NAMES: [(FlushOrder, &str); 8] = [
+const ORDER_NAMES: [(FlushOrder, &str); 8] = [
     (FlushOrder::First, "first"),
     (FlushOrder::Next, "next"),
     (FlushOrder::Repeated, "repeated"),
     (FlushOrder::Late, "late"),
     (FlushOrder::Restarted, "restarted"),
     (FlushOrder::Gap, "gap"),
-    (FlushOrder::FirstSeen, "joined"),
-    (FlushOrder::Restored, "back"),
+    (FlushOrder::FirstSeen, "first_seen"),
+    (FlushOrder::Restored, "restored"),
 ];
 
 impl FlushOrder {

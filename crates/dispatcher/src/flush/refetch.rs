@@ -18,7 +18,6 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Method, header};
 use parking_lot::RwLock;
 use tokio::time::Instant;
-use tympan_web::flush_message::FlushMessage;
 
 use crate::cache::cacheability::check_request_cacheable;
 use crate::cache::page_variant;
@@ -49,23 +48,31 @@ const LAGGING_RENDER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause until a lagging render is asked again, for one of the pages that wait for it.
 const LAGGING_RENDER_RETRY_DELAY: Duration = Duration::from_millis(250);
 
+/// A page of a re-fetch list.
+#[derive(Debug)]
+pub(crate) struct RefetchTarget {
+    view: RequestView,
+    /// The page's file below the document root.
+    pub(super) file: PathBuf,
+}
+
 /// Parses a URI of a re-fetch list; `None` if it cannot be cached.
 ///
 /// The page is requested with the address of the visitor for whom it was stored: its links may contain host and scheme.
-pub(crate) fn parse_refetch_target(
+fn parse_refetch_target(
     farm: &FarmState,
     uri: &str,
-    doors: &ListenerPorts,
-) -> Option<(RequestView, PathBuf)> {
+    listener_ports: &ListenerPorts,
+) -> Option<RefetchTarget> {
     let mut view = RequestView::from_url(Method::GET, uri, HeaderMap::new()).ok()?;
     let file = check_request_cacheable(&farm.config, &view).ok()?;
     let visits = farm.docroot.as_ref().map(|root| &root.visits);
     let of_others = || {
         let site = visits.and_then(|visits| visits.find_site_visit(&file));
-        match own_address(&farm.config, doors) {
+        match own_address(&farm.config, listener_ports) {
             // A visit under another name must not determine the address of new pages.
             Some(own) => {
-                let site = site.filter(|site| site.is_at_address(&own, doors));
+                let site = site.filter(|site| site.is_at_address(&own, listener_ports));
                 Some(match site {
                     Some(site) => site.with_name_of(&own),
                     None => Arc::new(own),
@@ -78,11 +85,11 @@ pub(crate) fn parse_refetch_target(
     if let Some(visit) = visit {
         visit.apply_to_request(&mut view);
     }
-    Some((view, file))
+    Some(RefetchTarget { view, file })
 }
 
 /// Returns the public address of the farm, if a literal one is configured.
-fn own_address(farm: &FarmConfig, doors: &ListenerPorts) -> Option<VisitAddress> {
+fn own_address(farm: &FarmConfig, listener_ports: &ListenerPorts) -> Option<VisitAddress> {
     let entry = farm.virtual_hosts.iter().find(|entry| entry.is_literal_host())?;
     let name = entry.host.source();
     let port =
@@ -91,7 +98,7 @@ fn own_address(farm: &FarmConfig, doors: &ListenerPorts) -> Option<VisitAddress>
     let is_tls = match entry.scheme.as_ref().map(DispatcherGlob::source) {
         Some("https") => true,
         Some("http") => false,
-        _ => doors.is_tls_only(),
+        _ => listener_ports.is_tls_only(),
     };
     Some(VisitAddress::direct(HeaderValue::from_str(&host).ok()?, is_tls))
 }
@@ -143,16 +150,29 @@ impl PageRefetcher {
         Some((successor, farm))
     }
 
-    /// Queues the pages that `message` lists.
-    pub(crate) fn queue_refetches(self: &Arc<Self>, farm: &Arc<FarmState>, message: &FlushMessage) {
-        let workers = max_refetch_workers(farm);
-        for uri in &message.refetch {
-            let Some((view, file)) = parse_refetch_target(farm, uri, &self.listener_ports) else {
+    /// Returns the pages of a re-fetch list that can be cached.
+    pub(crate) fn parse_targets(&self, farm: &FarmState, uris: &[String]) -> Vec<RefetchTarget> {
+        let parse = |uri: &String| {
+            let target = parse_refetch_target(farm, uri, &self.listener_ports);
+            if target.is_none() {
                 self.runtime
                     .write_log(LogLevel::Debug, || format!("nothing to re-fetch for [{uri}]"));
-                continue;
-            };
-            let item = RefetchItem { view, file, sequence: message.sequence, retry_deadline: None };
+            }
+            target
+        };
+        uris.iter().filter_map(parse).collect()
+    }
+
+    /// Queues pages; a render must have reached the number of the flush, `sequence`.
+    pub(crate) fn queue_refetches(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        targets: Vec<RefetchTarget>,
+        sequence: Option<u64>,
+    ) {
+        let workers = max_refetch_workers(farm);
+        for RefetchTarget { view, file } in targets {
+            let item = RefetchItem { view, file, sequence, retry_deadline: None };
             if farm.refetch_queue.push(item, workers) {
                 tokio::spawn(Arc::clone(self).run_refetch_worker(Arc::clone(farm)));
             }

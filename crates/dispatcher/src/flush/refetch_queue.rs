@@ -82,9 +82,8 @@ impl RefetchQueue {
         let mut state = self.0.lock();
         if state.waiting_files.contains(&item.file) {
             // The later flush requests the newer content.
-            let RefetchQueueState { waiting_items: waiting, postponed_items: behind, .. } =
-                &mut *state;
-            let mut items = waiting.iter_mut().chain(behind);
+            let RefetchQueueState { waiting_items: waiting, postponed_items, .. } = &mut *state;
+            let mut items = waiting.iter_mut().chain(postponed_items);
             if let Some(waiting) = items.find(|waiting| waiting.file == item.file) {
                 waiting.sequence = waiting.sequence.max(item.sequence);
             }

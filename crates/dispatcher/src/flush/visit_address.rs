@@ -57,13 +57,13 @@ impl ListenerPorts {
 
     fn has_port(&self, port: &str) -> bool {
         let port: Option<u16> = port.parse().ok();
-        self.0.lock().iter().any(|door| Some(door.port) == port)
+        self.0.lock().iter().any(|listener_port| Some(listener_port.port) == port)
     }
 
     /// Returns true if visitors can connect only by TLS.
     pub(crate) fn is_tls_only(&self) -> bool {
-        let doors = self.0.lock();
-        !doors.is_empty() && doors.iter().all(|door| door.is_tls)
+        let ports = self.0.lock();
+        !ports.is_empty() && ports.iter().all(|listener_port| listener_port.is_tls)
     }
 }
 
@@ -107,13 +107,13 @@ impl VisitAddress {
 
     /// Returns true if the visitor used the farm's `own` address. The port in `Host` is chosen by the visitor, so
     /// it counts only if another source confirms it.
-    pub(crate) fn is_at_address(&self, own: &Self, doors: &ListenerPorts) -> bool {
+    pub(crate) fn is_at_address(&self, own: &Self, ports: &ListenerPorts) -> bool {
         let ((name, port), (own_name, own_port)) = (self.name_and_port(), own.name_and_port());
         let is_told = |port: &str| {
             let by_proxy =
                 self.forwarded_headers.get(&FORWARDED_PORT_HEADER).filter(|_| self.is_proxied);
             by_proxy.is_some_and(|forwarded_port| forwarded_port.as_bytes() == port.as_bytes())
-                || doors.has_port(port)
+                || ports.has_port(port)
         };
         name == own_name && (port == own_port || own_port.is_none() && port.is_none_or(is_told))
     }
@@ -266,8 +266,8 @@ mod tests {
 
     #[test]
     fn a_port_counts_that_not_only_the_visitor_tells() {
-        let doors = ListenerPorts::default();
-        doors.add(8080, false);
+        let ports = ListenerPorts::default();
+        ports.add(8080, false);
         let check = |host: &'static str, proxy: Option<&'static str>, own: &'static str| {
             let mut visit = VisitAddress::direct(HeaderValue::from_static(host), false);
             if let Some(port) = proxy {
@@ -275,7 +275,7 @@ mod tests {
             }
             let believed = VisitAddress { is_proxied: true, ..visit.clone() };
             let own = VisitAddress::direct(HeaderValue::from_static(own), false);
-            (visit.is_at_address(&own, &doors), believed.is_at_address(&own, &doors))
+            (visit.is_at_address(&own, &ports), believed.is_at_address(&own, &ports))
         };
         assert_eq!(check("a", None, "a"), (true, true));
         assert_eq!(check("A:8080", None, "a"), (true, true));
@@ -303,12 +303,12 @@ mod tests {
 
     #[test]
     fn a_dispatcher_is_encrypted_if_all_its_listeners_are() {
-        let doors = ListenerPorts::default();
-        assert!(!doors.is_tls_only());
-        doors.add(443, true);
-        assert!(doors.is_tls_only());
-        doors.add(80, false);
-        assert!(!doors.is_tls_only());
+        let ports = ListenerPorts::default();
+        assert!(!ports.is_tls_only());
+        ports.add(443, true);
+        assert!(ports.is_tls_only());
+        ports.add(80, false);
+        assert!(!ports.is_tls_only());
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl DispatcherState {
         match docroot.look_up_file(&file, cache.enable_ttl) {
             Ok(CacheFileLookup::File(copy)) => {
                 let now = self.parts.runtime.clock.now();
-                let facts = docroot.freshness_facts(cache, (&file, view.path.as_str()), &copy, now);
+                let facts = docroot.freshness_facts(cache, &file, view.path.as_str(), &copy, now);
                 if assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Valid {
                     return WarmUpOutcome::Fresh;
                 }

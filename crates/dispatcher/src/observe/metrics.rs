@@ -65,7 +65,7 @@ pub(crate) enum DispatcherCounter {
 }
 
 /// All counters with their name and help text.
-pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
+const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     (DispatcherCounter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         DispatcherCounter::Stale,
@@ -111,7 +111,7 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
         "Flushes from addresses that may not flush; check /allowedClients.",
     ),
     (DispatcherCounter::FilesDeleted, "files_deleted", "Files and folders that flushes removed."),
-    (DispatcherCounter::FilesMarked, "files_marked", "Files that flushes marked as stale."),
+    (DispatcherCounter::FilesMarked, "files_invalidated", "Files that flushes marked as stale."),
     (
         DispatcherCounter::Refetches,
         "refetches",
@@ -124,7 +124,7 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     ),
     (
         DispatcherCounter::BytesStored,
-        "bytes_stored",
+        "stored_bytes",
         "Bytes of response bodies put into the cache.",
     ),
     (
@@ -532,13 +532,17 @@ pub(crate) fn farms_to_text<'a>(farms: impl Iterator<Item = (&'a str, &'a FarmMe
     ];
     let mut times = String::new();
     let about = "Time until the response head, by method and class of status.";
-    RequestHistogram::write_metric_head(&mut times, "tympan_dispatcher_request_seconds", about);
-    for (name, tally) in farms {
-        tally.write_metrics(name, &mut texts);
+    RequestHistogram::write_metric_head(
+        &mut times,
+        "tympan_dispatcher_request_duration_seconds",
+        about,
+    );
+    for (name, farm_metrics) in farms {
+        farm_metrics.write_metrics(name, &mut texts);
         let labels = format!("farm=\"{}\"", escape_label(name));
-        tally.request_histogram.write_metric(
+        farm_metrics.request_histogram.write_metric(
             &mut times,
-            "tympan_dispatcher_request_seconds",
+            "tympan_dispatcher_request_duration_seconds",
             &labels,
         );
     }
@@ -552,7 +556,7 @@ pub(crate) fn renders_to_text<'a>(
     let mut requests =
         counter_header("render_requests_total", "Requests to a render: answered and failed ones.");
     let mut sticky = counter_header(
-        "render_sticky_total",
+        "render_sticky_requests_total",
         "Requests that a render answered since the visitor's cookie names it; a large share of its requests means that the \
          load cannot be balanced.",
     );
@@ -563,8 +567,8 @@ pub(crate) fn renders_to_text<'a>(
             "1 if a render is in use, 0 if it is excluded for a while; check its log then.",
         ),
         gauge_header(
-            "render_score_ms",
-            "The score of a render; the render with the lowest score is used \
+            "render_score_seconds",
+            "The score of a render in seconds; the render with the lowest score is used \
             first.",
         ),
     ];
@@ -581,13 +585,22 @@ pub(crate) fn renders_to_text<'a>(
                 let labels = format!("{labels},outcome=\"{outcome}\"");
                 write_metric_line(&mut requests, "render_requests_total", &labels, count);
             }
-            write_metric_line(&mut sticky, "render_sticky_total", &labels, render.sticky_count);
+            write_metric_line(
+                &mut sticky,
+                "render_sticky_requests_total",
+                &labels,
+                render.sticky_count,
+            );
             let [in_flight, up, score] = &mut gauges;
             let is_up = !matches!(render.availability, "out" | "ill");
             write_metric_line(in_flight, "render_in_flight", &labels, render.in_flight.into());
             write_metric_line(up, "render_up", &labels, is_up.into());
-            writeln!(score, "tympan_dispatcher_render_score_ms{{{labels}}} {:.3}", render.score)
-                .ok();
+            writeln!(
+                score,
+                "tympan_dispatcher_render_score_seconds{{{labels}}} {:.6}",
+                render.score / 1000.0
+            )
+            .ok();
         }
     }
     requests + &sticky + &gauges.concat()
@@ -598,11 +611,11 @@ pub(crate) fn siblings_to_text<'a>(
     farms: impl Iterator<Item = (&'a str, Vec<SiblingStatus>)>,
 ) -> String {
     let mut reached = gauge_header(
-        "sibling_reached",
+        "sibling_up",
         "1 if a sibling accepts flushes, 0 if it is unreachable or refuses them; check the logs of both then.",
     );
     let mut behind = gauge_header(
-        "sibling_behind",
+        "sibling_pending_flushes",
         "Flushes that a sibling has not applied yet; a rise means that it is unreachable.",
     );
     let mut is_empty = true;
@@ -614,8 +627,13 @@ pub(crate) fn siblings_to_text<'a>(
                 escape_label(farm),
                 escape_label(&sibling.name)
             );
-            write_metric_line(&mut reached, "sibling_reached", &labels, sibling.is_reached.into());
-            write_metric_line(&mut behind, "sibling_behind", &labels, sibling.pending_events);
+            write_metric_line(&mut reached, "sibling_up", &labels, sibling.is_reached.into());
+            write_metric_line(
+                &mut behind,
+                "sibling_pending_flushes",
+                &labels,
+                sibling.pending_events,
+            );
         }
     }
     if is_empty { String::new() } else { reached + &behind }
@@ -635,7 +653,7 @@ pub(crate) fn connections_to_text(text: &mut String, listeners: &[Arc<ListenerCo
             sum(|counters| &counters.failed),
         ),
         (
-            "connections_crowded_total",
+            "connections_over_client_limit_total",
             "Connections closed because their client had too many.",
             sum(|counters| &counters.per_client_refused),
         ),
@@ -729,11 +747,11 @@ mod tests {
         ] {
             assert_eq!(path_prefix(path), expected, "{path}");
         }
-        let tally = FarmMetrics::default();
+        let farm_metrics = FarmMetrics::default();
         for number in 0..MAX_PREFIXES * 2 {
-            tally.count_request(&format!("/p{number}/x/y"), CacheOutcome::Hit);
+            farm_metrics.count_request(&format!("/p{number}/x/y"), CacheOutcome::Hit);
         }
-        let prefixes = tally.prefix_ratios();
+        let prefixes = farm_metrics.prefix_ratios();
         assert_eq!(prefixes.len(), MAX_PREFIXES + 1);
         assert_eq!(prefixes[0].prefix, "(other)");
         assert_eq!(prefixes.iter().map(|prefix| prefix.requests).sum::<u64>(), 200);
@@ -741,7 +759,7 @@ mod tests {
 
     #[test]
     fn a_warning_is_given_once_for_each_pattern_of_urls() {
-        let tally = FarmMetrics::default();
+        let farm_metrics = FarmMetrics::default();
         for (kind, path, expected) in [
             ("vary", "/content/site/en.html", Some("/content/site/*.html")),
             ("vary", "/content/site/en/a.print.html", None),
@@ -750,10 +768,14 @@ mod tests {
             ("cookie", "/a", Some("/*")),
             ("cookie", "/content/b.html/c", Some("/content/b.html/*")),
         ] {
-            assert_eq!(tally.first_warning(kind, path).as_deref(), expected, "{kind} {path}");
+            assert_eq!(
+                farm_metrics.first_warning(kind, path).as_deref(),
+                expected,
+                "{kind} {path}"
+            );
         }
         let warnings =
-            (0..1000).filter(|at| tally.first_warning("x", &format!("/{at}/a/b")).is_some());
+            (0..1000).filter(|at| farm_metrics.first_warning("x", &format!("/{at}/a/b")).is_some());
         assert_eq!(warnings.count(), super::MAX_WARNINGS - 5);
     }
 
@@ -762,15 +784,15 @@ mod tests {
         for (index, reason) in NotCacheableReason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, index, "{reason:?}");
         }
-        let tally = FarmMetrics::default();
-        tally.count_request("/a\"b/c/d", CacheOutcome::Pass(NotCacheableReason::Query));
-        tally.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
-        tally.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
+        let farm_metrics = FarmMetrics::default();
+        farm_metrics.count_request("/a\"b/c/d", CacheOutcome::Pass(NotCacheableReason::Query));
+        farm_metrics.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
+        farm_metrics.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
         assert_eq!(
-            tally.pass_reason_counts(),
+            farm_metrics.pass_reason_counts(),
             [(NotCacheableReason::Rules, 2), (NotCacheableReason::Query, 1)]
         );
-        let text = farms_to_text([("site", &tally)].into_iter());
+        let text = farms_to_text([("site", &farm_metrics)].into_iter());
         for expected in [
             "\ntympan_dispatcher_requests_total{farm=\"site\",cache=\"pass\"} 3\n",
             "\ntympan_dispatcher_not_cached_total{farm=\"site\",reason=\"Rules\"} 2\n",

@@ -107,11 +107,11 @@ impl DispatcherState {
     }
 
     fn collect_farm_status(&self, state: &FarmState) -> FarmStatus {
-        let (farm, tally) = (&state.config, &state.farm_metrics);
-        let counts = tally.outcome_counts();
+        let (farm, farm_metrics) = (&state.config, &state.farm_metrics);
+        let counts = farm_metrics.outcome_counts();
         let [hits, stale, ..] = counts;
-        let reasons = tally.pass_reason_counts().into_iter().take(MAX_LISTED_ITEMS);
-        let prefixes = tally.prefix_ratios().into_iter().take(MAX_LISTED_ITEMS);
+        let reasons = farm_metrics.pass_reason_counts().into_iter().take(MAX_LISTED_ITEMS);
+        let prefixes = farm_metrics.prefix_ratios().into_iter().take(MAX_LISTED_ITEMS);
         let renders = state.upstream.render_statuses().into_iter().map(|render| RenderReport {
             name: render.name,
             address: render.address,
@@ -136,7 +136,7 @@ impl DispatcherState {
                     (prefix.prefix, prefix.requests, ratio)
                 })
                 .collect(),
-            top: tally.heavy_hitters.most_requested(MAX_LISTED_ITEMS),
+            top: farm_metrics.heavy_hitters.most_requested(MAX_LISTED_ITEMS),
             refetch_queue: state.refetch_queue.len(),
             disk: state.docroot.as_deref().map(disk_status),
             renders: renders.collect(),

@@ -30,8 +30,6 @@ pub struct RequestDecision<'a> {
 /// The action for a request in its farm.
 #[derive(Debug, Clone)]
 pub enum RequestAction<'a> {
-    /// Carry out a flush.
-    Flush,
     /// Purge one page (`PURGE`).
     Purge,
     /// Refuse the request; `None` if no rule matched.
@@ -44,7 +42,7 @@ pub enum RequestAction<'a> {
     Cache(PathBuf),
 }
 
-/// Decides about `request`; `None` if the configuration holds no farm.
+/// Decides about `request`, which is not a flush; `None` if the configuration holds no farm.
 #[must_use]
 pub fn decide_request<'a>(
     config: &'a DispatcherConfig,
@@ -65,12 +63,8 @@ pub(crate) fn decide_request_among<'a>(
     Some(RequestDecision { farm, farm_match, action })
 }
 
-/// Decides about a request in its farm.
+/// Decides about a request in its farm. A flush is not decided here: the filter does not apply to it.
 pub(crate) fn decide_in_farm<'a>(farm: &'a FarmConfig, request: &RequestView) -> RequestAction<'a> {
-    // A flush is subject to `/allowedClients` only; flush farms deny everything in `/filter`.
-    if is_flush(request) {
-        return RequestAction::Flush;
-    }
     if request.method.as_str() == "PURGE" || names_surrogate_keys(request) {
         return RequestAction::Purge;
     }
@@ -93,8 +87,9 @@ pub(crate) fn is_accepted(farm: &FarmConfig, request: &RequestView) -> bool {
         .is_some_and(|rule| rule.verdict == RuleVerdict::Allow)
 }
 
-/// Returns true if a request is a flush, according to its headers.
-pub(crate) fn is_flush(request: &RequestView) -> bool {
+/// Returns true if a request is a flush, according to its method and headers.
+#[must_use]
+pub fn is_flush(request: &RequestView) -> bool {
     matches!(request.method, Method::GET | Method::POST) && FlushMessage::is_flush(&request.headers)
 }
 

@@ -175,7 +175,7 @@ impl<'a> FilterSubject<'a> {
                 pattern.matches(&self.request_line(path, query), if_broken)
             }),
             FilterMatcher::Elements(elements) => elements.iter().all(|(element, pattern)| {
-                self.is_element_matched((*element, pattern), path, reading, verdict)
+                self.is_element_matched(*element, pattern, path, reading, verdict)
             }),
         };
         if matches(self.path, reading) {
@@ -227,7 +227,8 @@ impl<'a> FilterSubject<'a> {
 
     fn is_element_matched(
         &self,
-        (element, pattern): (RequestElement, &RulePattern),
+        element: RequestElement,
+        pattern: &RulePattern,
         path: &str,
         reading: &SlingUrlReading<'_>,
         verdict: RuleVerdict,

@@ -328,7 +328,7 @@ impl RouteHost {
     /// Applies the rules to a request.
     fn apply_rules(&self, progress: &mut RouteProgress<'_>) -> RuleListOutcome {
         let (mut is_over, mut may_proxy) = (false, true);
-        let (mut rules, mut rounds) = (self.rules.iter(), 0);
+        let (mut rules, mut restarts) = (self.rules.iter(), 0);
         while let Some(rule) = rules.next() {
             let counts = if rule.is_url_rule { !progress.is_rewritten } else { !is_over };
             let is_shut = !may_proxy && matches!(rule.action, RouteAction::Proxy(_));
@@ -362,8 +362,8 @@ impl RouteHost {
                 progress.is_rewritten = false;
             }
             if rule.restarts_rules {
-                rounds += 1;
-                if rounds > MAX_RESTARTS {
+                restarts += 1;
+                if restarts > MAX_RESTARTS {
                     return RuleListOutcome::Ended(RouteOutcome::Respond(
                         StatusCode::INTERNAL_SERVER_ERROR,
                     ));
@@ -921,27 +921,16 @@ const PER_RESPONSE_HEADERS: [HeaderName; 10] = [
 
 /// Returns true if conditions and targets may use the variable; the converter reports others.
 pub(crate) fn is_supported_variable(name: &str) -> bool {
-    const KNOWN: [&str; 20] = [
-        "REQUEST_URI",
-        "REQUEST_FILENAME",
-        "SCRIPT_FILENAME",
-        "QUERY_STRING",
-        "REQUEST_METHOD",
-        "REQUEST_SCHEME",
-        "THE_REQUEST",
-        "SERVER_PROTOCOL",
-        "SERVER_NAME",
-        "HTTP_HOST",
-        "HTTP_USER_AGENT",
-        "HTTP_REFERER",
-        "HTTP_COOKIE",
+    const CLIENT_VARIABLES: [&str; 7] = [
+        "HTTP",
         "HTTP_ACCEPT",
+        "HTTP_COOKIE",
+        "HTTP_REFERER",
+        "HTTP_USER_AGENT",
         "REMOTE_ADDR",
         "REMOTE_HOST",
-        "HTTPS",
-        "SERVER_PORT",
-        "DOCUMENT_ROOT",
-        "HTTP",
     ];
-    KNOWN.contains(&name) || name.starts_with("HTTP:")
+    TARGET_VARIABLES.contains(&name)
+        || CLIENT_VARIABLES.contains(&name)
+        || name.starts_with("HTTP:")
 }

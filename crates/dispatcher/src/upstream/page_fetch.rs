@@ -17,6 +17,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{oneshot, watch};
 use tympan_web::body_limit::MinReadRate;
+use tympan_web::flush_message::SEQUENCE_HEADER;
 
 use crate::cache::cacheability::check_response_cacheable;
 use crate::cache::file_response::{
@@ -77,9 +78,6 @@ pub(crate) enum FetchResult {
     /// The fetch failed.
     Failed(UpstreamFailure),
 }
-
-/// The response header with the sequence number of the render's content.
-const SEQUENCE_HEADER: &str = "x-tympan-seq";
 
 /// Returns true if a render's response is older than a flush.
 pub(crate) fn is_outdated_response(min_sequence: Option<u64>, headers: &HeaderMap) -> bool {
@@ -184,12 +182,12 @@ impl FetchTask {
             }
             return;
         };
-        let plain = self.fetch.call.headers.clone();
+        let unconditional_headers = self.fetch.call.headers.clone();
         self.fetch.call.headers.extend(revalidation.conditions.clone());
         let epoch = self.fetch_epoch();
         let fetched = self.fetcher.runtime.clock.tick();
         let response = self.farm.upstream.send(&self.fetch.call).await;
-        self.fetch.call.headers = plain;
+        self.fetch.call.headers = unconditional_headers;
         let ticket = match response {
             Ok(response) if response.response.status() == StatusCode::NOT_MODIFIED => {
                 match self.renew_copy(ticket, &revalidation, response, fetched).await {
@@ -246,7 +244,7 @@ impl FetchTask {
         let Some(copy) = sibling_copy::fetch_sibling_copy(&farm, target, host, sent).await else {
             return Some(ticket);
         };
-        if is_flushed_since(root, &farm.config, (&self.fetch.file, copy.fetch_time)) {
+        if is_flushed_since(root, &farm.config, &self.fetch.file, copy.fetch_time) {
             return Some(ticket);
         }
         let mut headers = copy.headers.clone();
@@ -255,8 +253,8 @@ impl FetchTask {
         let (fetched, length) = (copy.fetch_time, Some(copy.body.len() as u64));
         let head =
             StorableHead { headers, fetched_at: fetched, render: copy.sibling.clone(), length };
-        let placement = CacheFilePlacement {
-            file: self.fetch.file.clone(),
+        let new_file = NewCacheFile {
+            destination: self.fetch.file.clone(),
             fetched_at: fetched,
             headers: copy.headers,
             expires_at: copy.expiry,
@@ -266,12 +264,12 @@ impl FetchTask {
         let work = move || {
             let stored = ticket.store_unless_flushed(|| {
                 let root = storing.docroot.as_ref().ok_or(NotCacheableReason::NoDocroot)?;
-                if is_flushed_since(root, &storing.config, (&placement.file, fetched)) {
+                if is_flushed_since(root, &storing.config, &new_file.destination, fetched) {
                     return Err(NotCacheableReason::Flushed);
                 }
                 let mut temporary = begin_temporary_file(&storing)?;
                 temporary.write(&body).map_err(unwritable_reason)?;
-                placement.commit_file(&storing, temporary)
+                commit_new_file(&storing, &new_file, temporary)
             });
             (ticket, stored)
         };
@@ -311,9 +309,8 @@ impl FetchTask {
             return None;
         };
         let now = self.fetcher.runtime.clock.now();
-        let facts =
-            docroot.freshness_facts(cache, (&self.fetch.file, &self.fetch.path), &copy, now);
-        RevalidationRequest::for_copy(&copy, (facts, cache.stale_limits()), cache.revalidate)
+        let facts = docroot.freshness_facts(cache, &self.fetch.file, &self.fetch.path, &copy, now);
+        RevalidationRequest::for_copy(&copy, facts, cache.stale_limits(), cache.revalidate)
     }
 
     /// Renews the copy after a 304; returns the ticket if the whole page must be requested.
@@ -335,18 +332,18 @@ impl FetchTask {
         clean_response_headers(&mut headers);
         let head =
             StorableHead { headers, fetched_at: fetched, render: response.render, length: None };
-        let placement = self.file_placement(&head);
-        if revalidation.loses_expiry(placement.expires_at) {
+        let new_file = self.new_cache_file(&head);
+        if revalidation.loses_expiry(new_file.expires_at) {
             return Some(ticket);
         }
         let (farm, stamp) = (Arc::clone(&self.farm), revalidation.file_stamp);
         let work = move || {
             let renewed =
-                rewrite_copy(&farm, &placement.file, stamp).and_then(|(temporary, body)| {
+                rewrite_copy(&farm, &new_file.destination, stamp).and_then(|(temporary, body)| {
                     ticket.store_unless_flushed(|| {
                         // Removal of the file by other means than flushes counts as well.
-                        find_unchanged_copy(&farm, &placement.file, stamp)?;
-                        placement.commit_file(&farm, temporary)
+                        find_unchanged_copy(&farm, &new_file.destination, stamp)?;
+                        commit_new_file(&farm, &new_file, temporary)
                     })?;
                     Ok(body)
                 });
@@ -582,14 +579,14 @@ impl FetchTask {
         if bytes.is_empty() {
             return (Some(ticket), Err(NotCacheableReason::EmptyBody));
         }
-        let placement = self.file_placement(head);
+        let new_file = self.new_cache_file(head);
         let farm = Arc::clone(&self.farm);
         let size = bytes.len() as u64;
         let work = move || {
             let stored = ticket.store_unless_flushed(|| {
                 let mut temporary = begin_temporary_file(&farm)?;
                 temporary.write(&bytes).map_err(unwritable_reason)?;
-                placement.commit_file(&farm, temporary)
+                commit_new_file(&farm, &new_file, temporary)
             });
             (ticket, stored)
         };
@@ -678,10 +675,10 @@ impl FetchTask {
         growth: GrowingFileWriter,
         mut body: RenderBody,
     ) {
-        let GrowingFileWriter { mut temporary, written_bytes: mut written, progress } = growth;
+        let GrowingFileWriter { mut temporary, mut written_bytes, progress } = growth;
         while let Some(frame) = body.frame().await {
             let Some(data) = frame.ok().map(|frame| frame.into_data().unwrap_or_default()) else {
-                progress.send_replace(FileWriteProgress::Failed(written));
+                progress.send_replace(FileWriteProgress::Failed(written_bytes));
                 return self.fetcher.metrics.increment(DispatcherCounter::RenderFailures);
             };
             let size = data.len() as u64;
@@ -690,20 +687,22 @@ impl FetchTask {
             temporary = match appended.await {
                 Ok(Ok(temporary)) => temporary,
                 _ => {
-                    progress.send_replace(FileWriteProgress::Failed(written));
-                    return self.record_store_result(Err(NotCacheableReason::Unwritable), written);
+                    progress.send_replace(FileWriteProgress::Failed(written_bytes));
+                    return self
+                        .record_store_result(Err(NotCacheableReason::Unwritable), written_bytes);
                 }
             };
-            written += size;
-            progress.send_replace(FileWriteProgress::Written(written));
+            written_bytes += size;
+            progress.send_replace(FileWriteProgress::Written(written_bytes));
         }
-        progress.send_replace(FileWriteProgress::Complete(written));
-        let placement = self.file_placement(head);
+        progress.send_replace(FileWriteProgress::Complete(written_bytes));
+        let new_file = self.new_cache_file(head);
         let farm = Arc::clone(&self.farm);
-        let work = move || ticket.store_unless_flushed(|| placement.commit_file(&farm, temporary));
+        let work =
+            move || ticket.store_unless_flushed(|| commit_new_file(&farm, &new_file, temporary));
         let stored = tokio::task::spawn_blocking(work).await;
         let stored = stored.unwrap_or(Err(NotCacheableReason::Unwritable));
-        self.record_store_result(stored, written);
+        self.record_store_result(stored, written_bytes);
         if stored.is_ok() {
             self.warn_of_ignored_headers(head);
         }
@@ -739,11 +738,11 @@ impl FetchTask {
         }
     }
 
-    fn file_placement(&self, head: &StorableHead) -> CacheFilePlacement {
+    fn new_cache_file(&self, head: &StorableHead) -> NewCacheFile {
         let cache = self.farm.config.cache.as_ref();
         let has_ttl = cache.is_some_and(|cache| cache.enable_ttl);
-        CacheFilePlacement {
-            file: self.fetch.file.clone(),
+        NewCacheFile {
+            destination: self.fetch.file.clone(),
             fetched_at: head.fetched_at,
             headers: self.stored_headers(&head.headers),
             expires_at: if has_ttl {
@@ -852,49 +851,33 @@ struct GrowingFileWriter {
     progress: watch::Sender<FileWriteProgress>,
 }
 
-/// The data needed to put a file into place.
-struct CacheFilePlacement {
-    file: PathBuf,
-    fetched_at: SystemTime,
-    headers: HeaderMap,
-    expires_at: Option<SystemTime>,
-    mode: u32,
-}
-
-impl CacheFilePlacement {
-    fn commit_file(
-        self,
-        farm: &FarmState,
-        temporary: TemporaryCacheFile,
-    ) -> Result<(), NotCacheableReason> {
-        let keys = surrogate_keys(&self.headers, &STORED_KEYS_HEADER);
-        let tags = farm.docroot.as_ref().map(|root| &root.surrogate_keys);
-        if tags.is_some_and(|tags| tags.is_flushed(&keys, self.fetched_at)) {
-            return Err(NotCacheableReason::Flushed);
-        }
-        let new = NewCacheFile {
-            destination: &self.file,
-            fetched_at: self.fetched_at,
-            headers: self.headers,
-            expires_at: self.expires_at,
-            mode: self.mode,
-        };
-        if let Some(root) = &farm.docroot
-            && let Err(error) = root.docroot_for_reading().move_old_folder_away(&self.file)
-        {
-            tracing::warn!(file = %farm.absolute_path(&self.file).display(), reason = %error,
-                "cannot move away a folder of an earlier version at the path of a page");
-        }
-        temporary.commit_file(&new).map_err(|error| match error.kind() {
-            std::io::ErrorKind::IsADirectory => NotCacheableReason::TargetIsDirectory,
-            std::io::ErrorKind::NotADirectory => NotCacheableReason::ParentIsFile,
-            _ => unwritable_reason(error),
-        })?;
-        if let Some(tags) = tags {
-            tags.record_keys(&self.file, &keys);
-        }
-        Ok(())
+/// Puts a file into place, unless one of its keys was flushed since it was fetched.
+fn commit_new_file(
+    farm: &FarmState,
+    new_file: &NewCacheFile,
+    temporary: TemporaryCacheFile,
+) -> Result<(), NotCacheableReason> {
+    let keys = surrogate_keys(&new_file.headers, &STORED_KEYS_HEADER);
+    let tags = farm.docroot.as_ref().map(|root| &root.surrogate_keys);
+    if tags.is_some_and(|tags| tags.is_flushed(&keys, new_file.fetched_at)) {
+        return Err(NotCacheableReason::Flushed);
     }
+    let destination = &new_file.destination;
+    if let Some(root) = &farm.docroot
+        && let Err(error) = root.docroot_for_reading().move_old_folder_away(destination)
+    {
+        tracing::warn!(file = %farm.absolute_path(destination).display(), reason = %error,
+            "cannot move away a folder of an earlier version at the path of a page");
+    }
+    temporary.commit_file(new_file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::IsADirectory => NotCacheableReason::TargetIsDirectory,
+        std::io::ErrorKind::NotADirectory => NotCacheableReason::ParentIsFile,
+        _ => unwritable_reason(error),
+    })?;
+    if let Some(tags) = tags {
+        tags.record_keys(destination, &keys);
+    }
+    Ok(())
 }
 
 /// Returns the copy at `file` if it is still the one that was revalidated.
@@ -936,7 +919,8 @@ fn rewrite_copy(
 fn is_flushed_since(
     root: &DocrootState,
     farm: &FarmConfig,
-    (file, fetched): (&Path, SystemTime),
+    file: &Path,
+    fetched: SystemTime,
 ) -> bool {
     let stat = farm.cache.as_ref().map(|cache| &cache.stat_files);
     let touched = stat.and_then(|stat| root.docroot_for_reading().last_flush_above(file, stat));

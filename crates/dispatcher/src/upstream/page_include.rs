@@ -36,11 +36,11 @@ use crate::cache::outcome::CacheOutcome;
 use crate::cache::response_memory::DispatcherResponse;
 use crate::cache::surrogate_key::SURROGATE_KEY_HEADER;
 use crate::cache::ttl::{cache_directive_seconds, has_cache_directive};
+use crate::cached_page_service::CachedPageService;
 use crate::dispatcher_parts::DispatcherParts;
 use crate::edge::own_response::own_response;
 use crate::edge::response_body::{ResponseBody, empty_body, full_body};
 use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
-use crate::page_cache::PageCache;
 use crate::request::auth_check::needs_permission;
 use crate::request::decision::{RequestAction, decide_in_farm, decide_source};
 use crate::request::exchange::RequestExchange;
@@ -163,13 +163,16 @@ struct IncludeBudget<'a> {
 /// Fills the includes of pages.
 #[derive(Debug)]
 pub(crate) struct IncludeFiller {
-    page_cache: Arc<PageCache>,
+    cached_page_service: Arc<CachedPageService>,
     metrics: Arc<DispatcherMetrics>,
 }
 
 impl IncludeFiller {
-    pub(crate) fn new(parts: &DispatcherParts, page_cache: Arc<PageCache>) -> Self {
-        Self { page_cache, metrics: Arc::clone(&parts.metrics) }
+    pub(crate) fn new(
+        parts: &DispatcherParts,
+        cached_page_service: Arc<CachedPageService>,
+    ) -> Self {
+        Self { cached_page_service, metrics: Arc::clone(&parts.metrics) }
     }
 
     /// Fills the includes of a response.
@@ -336,15 +339,17 @@ impl IncludeFiller {
     ) -> DispatcherResponse {
         match action {
             RequestAction::Cache(file) if exchange.farm.docroot.is_some() => {
-                self.page_cache.serve_from_cache(exchange, &file).await
+                self.cached_page_service.serve_from_docroot(exchange, &file).await
             }
             RequestAction::Cache(_) => {
-                self.page_cache
+                self.cached_page_service
                     .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::NoDocroot)
                     .await
             }
             RequestAction::Pass(reason) => {
-                self.page_cache.forward_uncached(exchange, VisitorBody::empty(), reason).await
+                self.cached_page_service
+                    .forward_uncached(exchange, VisitorBody::empty(), reason)
+                    .await
             }
             _ => own_response(StatusCode::NOT_FOUND),
         }
@@ -395,14 +400,15 @@ fn is_complete_page(response: &DispatcherResponse) -> bool {
 
 /// Adjusts the headers of a page that is filled with parts.
 fn merge_part_headers(headers: &mut HeaderMap, included_parts: &[IncludedPart]) {
-    let life = included_parts.iter().fold(CacheLifetime::from_headers(headers), |life, part| {
-        // A private part makes the whole page private.
-        if part.is_private {
-            life
-        } else {
-            life.shortest(CacheLifetime::from_headers(&part.headers))
-        }
-    });
+    let lifetime =
+        included_parts.iter().fold(CacheLifetime::from_headers(headers), |lifetime, part| {
+            // A private part makes the whole page private.
+            if part.is_private {
+                lifetime
+            } else {
+                lifetime.shortest(CacheLifetime::from_headers(&part.headers))
+            }
+        });
     remove_entity_headers(headers);
     if included_parts.iter().any(|part| part.is_private) {
         let mut all =
@@ -411,7 +417,7 @@ fn merge_part_headers(headers: &mut HeaderMap, included_parts: &[IncludedPart]) 
         let private = if forbids { "private, no-store" } else { "private, no-cache" };
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(private));
     } else {
-        life.apply_to_headers(headers);
+        lifetime.apply_to_headers(headers);
     }
     for part in included_parts {
         for name in [header::SET_COOKIE, SURROGATE_KEY_HEADER] {

@@ -44,7 +44,8 @@ impl RevalidationRequest {
     /// Returns the request for a copy; `None` if it is fresh, or cannot be confirmed.
     pub(crate) fn for_copy(
         copy: &OpenCacheFile,
-        (facts, grace_period): (FreshnessInput, GracePeriod),
+        facts: FreshnessInput,
+        grace_period: GracePeriod,
         mode: RevalidateMode,
     ) -> Option<Self> {
         let stored = &copy.headers.as_ref()?.headers;
@@ -190,7 +191,7 @@ mod tests {
         let file = Path::new("a.html");
         let (fetched, expires) = (at(100), Some(at(200)));
         let new = NewCacheFile {
-            destination: file,
+            destination: file.to_owned(),
             fetched_at: fetched,
             headers: stored.clone(),
             expires_at: expires,
@@ -209,7 +210,7 @@ mod tests {
             expiry: expires,
         };
         let grace_period = GracePeriod { grace: Duration::ZERO, has_window: false };
-        RevalidationRequest::for_copy(&copy, (facts, grace_period), mode)
+        RevalidationRequest::for_copy(&copy, facts, grace_period, mode)
     }
 
     const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";

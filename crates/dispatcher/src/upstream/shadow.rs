@@ -89,11 +89,11 @@ pub(super) enum ShadowVerdict {
 impl FarmShadow {
     /// Requests the page from the shadow and compares the responses.
     pub(super) async fn compare_response(&self, fetched: ShadowedPage) -> ShadowVerdict {
-        let ShadowedPage { target, request_headers: headers, content_type: kind, body } = fetched;
+        let ShadowedPage { target, request_headers, content_type: kind, body } = fetched;
         let call = UpstreamRequest {
             method: Method::GET,
             target,
-            headers,
+            headers: request_headers,
             body: VisitorBody::empty(),
             sticky_render: None,
         };

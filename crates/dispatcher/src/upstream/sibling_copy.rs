@@ -214,7 +214,7 @@ impl SiblingCopyServer {
         };
         let now = self.runtime.clock.now();
         let path = exchange.view.path.as_str();
-        let facts = docroot.freshness_facts(cache, (file, path), &copy, now);
+        let facts = docroot.freshness_facts(cache, file, path, &copy, now);
         if assess_freshness(facts, cache.stale_limits()) != CacheFileFreshness::Valid
             || copy.length > MAX_BUFFERED_BODY_BYTES as u64
         {

@@ -91,7 +91,7 @@ fn it_tells_what_the_dispatcher_does() {
     assert!(metrics.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
     for expected in [
         "\ntympan_dispatcher_hits_total 8\n",
-        "\ntympan_dispatcher_request_seconds_count{farm=\"site\",method=\"GET\",status=\"2xx\"} 10\n",
+        "\ntympan_dispatcher_request_duration_seconds_count{farm=\"site\",method=\"GET\",status=\"2xx\"} 10\n",
         "\ntympan_dispatcher_render_requests_total{farm=\"site\",render=\"r0\",outcome=\"answered\"} 2\n",
         "\ntympan_dispatcher_connections_total 10\n",
     ] {

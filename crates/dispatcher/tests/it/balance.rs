@@ -69,7 +69,7 @@ fn lb124_a_cookie_keeps_a_visitor_at_one_render() {
     let metrics = front.dispatcher.prometheus_metrics();
     for (render, count) in [("r0", 0), ("r1", 5)] {
         let line = format!(
-            "tympan_dispatcher_render_sticky_total{{farm=\"site\",render=\"{render}\"}} {count}\n"
+            "tympan_dispatcher_render_sticky_requests_total{{farm=\"site\",render=\"{render}\"}} {count}\n"
         );
         assert!(metrics.contains(&line), "{line} in {metrics}");
     }

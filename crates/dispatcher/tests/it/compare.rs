@@ -32,15 +32,14 @@ fn farm(rules: &str, cache: &str) -> String {
 
 fn run(old: &str, new: &str, settings: [&str; 2], urls: &[&str]) -> ConfigComparison {
     let sources = ConfigSources::default();
-    let read = |text: &str| {
-        (parse_text(text.as_bytes(), Path::new("x.any"), &sources).block, load(text).config)
+    let read = |text: &str, settings: DispatcherSettings| ComparedConfig {
+        syntax_tree: parse_text(text.as_bytes(), Path::new("x.any"), &sources).block,
+        config: load(text).config,
+        settings,
     };
-    let (old, new) = (read(old), read(new));
-    let settings: [DispatcherSettings; 2] = settings.map(|text| toml::from_str(text).unwrap());
+    let [old_settings, new_settings] = settings.map(|text| toml::from_str(text).unwrap());
     let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
-    let old = ComparedConfig { syntax_tree: &old.0, config: &old.1, settings: &settings[0] };
-    let new = ComparedConfig { syntax_tree: &new.0, config: &new.1, settings: &settings[1] };
-    compare_configs(old, new, &urls).unwrap()
+    compare_configs(&read(old, old_settings), &read(new, new_settings), &urls).unwrap()
 }
 
 fn requests(comparison: &ConfigComparison) -> Vec<&str> {

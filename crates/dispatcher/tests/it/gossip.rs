@@ -507,7 +507,8 @@ fn siblings_that_answer_nonsense_do_no_harm() {
             // Whoever that is has carried nothing out.
             assert_eq!(front.metric("flushes_forwarded_total"), 0, "{answer:?}");
             let text = front.dispatcher.prometheus_metrics();
-            let behind = "tympan_dispatcher_sibling_behind{farm=\"site\",sibling=\"o\"} 1\n";
+            let behind =
+                "tympan_dispatcher_sibling_pending_flushes{farm=\"site\",sibling=\"o\"} 1\n";
             assert!(text.contains(behind), "{answer:?} {text}");
         }
     }

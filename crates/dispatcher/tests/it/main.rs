@@ -36,6 +36,7 @@ mod lenient;
 mod negative;
 mod observe;
 mod order;
+mod outsider;
 mod pace;
 mod pattern;
 mod proxied;

@@ -191,7 +191,7 @@ fn counters_add_up() {
         ("passes_total", 1),
         ("flushes_total", 1),
         ("stored_total", 1),
-        ("bytes_stored_total", 4),
+        ("stored_bytes_total", 4),
         ("files_deleted_total", 1),
         ("fetches", 0),
     ] {

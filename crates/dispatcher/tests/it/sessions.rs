@@ -9,7 +9,7 @@ fn render() -> OriginServer {
     OriginServer::start(|seen| {
         let given = seen.header("authorization").or(seen.header("cookie")).unwrap_or("");
         match (seen.target.as_str(), given.contains("good")) {
-            ("/login", _) => OriginResponse::html("please log in"),
+            ("/login" | "/public.html", _) => OriginResponse::html("please log in"),
             (_, true) => OriginResponse::html("members only"),
             (_, false) => OriginResponse::with_status(401),
         }
@@ -92,6 +92,20 @@ fn a_page_that_everyone_gets_opens_nothing() {
     club.ask("/a.html", "Basic good");
     club.ask("/a.html", "Basic good");
     assert_eq!(club.ask("/a.html", "Basic bad").status, 401);
+}
+
+#[test]
+fn a_cacheable_page_that_everyone_gets_proves_nothing_about_credentials() {
+    let club = Club::open("");
+    club.ask("/a.html", "Basic good");
+    club.ask("/a.html", "Basic good");
+    let sessions = club.sessions();
+    for credentials in ["Basic bad", "Basic worse"] {
+        assert_eq!(club.ask("/public.html", credentials).body, "please log in");
+        assert_eq!(club.ask("/a.html", credentials).status, 401);
+    }
+    assert_eq!(club.sessions(), sessions, "no other session has begun");
+    assert!(club.ask("/a.html", "Basic good").is_hit());
 }
 
 #[test]

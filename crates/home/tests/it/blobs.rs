@@ -6,7 +6,7 @@ use tympan_blobs::WriteBlobs;
 use tympan_content::{NodePath, Property, Value};
 use tympan_home::{Error, Home, check_blobs, copy_blobs_to_home};
 
-use crate::helpers::{command_access, open_home};
+use crate::content_home::{command_access, open_home};
 
 /// Stores a file that is too large for the packs at `/file`.
 fn add_large_file(home: &Home) -> tympan_content::BlobId {

@@ -6,7 +6,7 @@ use tympan_home::{
     copy_home, create_clone, promote_standby,
 };
 
-use crate::helpers::{add_node, command_access, has_node, open_home};
+use crate::content_home::{add_node, command_access, has_node, open_home};
 
 #[test]
 fn a_clone_reads_from_its_base_and_changes_only_itself() {
@@ -16,8 +16,8 @@ fn a_clone_reads_from_its_base_and_changes_only_itself() {
     add_node(&base, "page");
     let from = absolute_origin(base_dir.to_str().unwrap()).unwrap();
     let access = BaseAccess::default();
-    create_clone(&command_access(), &clone_dir, (&from, &access)).unwrap();
-    let again = create_clone(&command_access(), &clone_dir, (&from, &access));
+    create_clone(&command_access(), &clone_dir, &from, &access).unwrap();
+    let again = create_clone(&command_access(), &clone_dir, &from, &access);
     assert!(matches!(again, Err(Error::Refused(_))), "{again:?}");
     let clone = open_home(&clone_dir);
     assert!(clone.composite.is_some() && has_node(&clone, "page"));
@@ -26,7 +26,8 @@ fn a_clone_reads_from_its_base_and_changes_only_itself() {
     let of_clone = create_clone(
         &command_access(),
         &dir.path().join("second"),
-        (clone_dir.to_str().unwrap(), &access),
+        clone_dir.to_str().unwrap(),
+        &access,
     );
     assert!(matches!(of_clone, Err(Error::Refused(_))), "{of_clone:?}");
 }
@@ -40,7 +41,7 @@ fn a_copy_is_independent() {
     let from = absolute_origin(base_dir.to_str().unwrap()).unwrap();
     std::fs::create_dir(&copy_dir).unwrap();
     std::fs::write(copy_dir.join("tympan.toml"), "[blobs]\n").unwrap();
-    let report = copy_home(&command_access(), &copy_dir, (&from, &BaseAccess::default())).unwrap();
+    let report = copy_home(&command_access(), &copy_dir, &from, &BaseAccess::default()).unwrap();
     assert!(report.root.is_some() && report.copied.sync_stats.fetched_chunks > 0);
     drop(base);
     std::fs::remove_dir_all(&base_dir).unwrap();

@@ -8,7 +8,7 @@
 
 mod blobs;
 mod clone;
-mod helpers;
+mod content_home;
 mod opening;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -4,7 +4,7 @@ use tympan_home::{
     Error, Home, HomeConfig, KEY_FILE, is_home_locked, read_or_create_replication_key, require_home,
 };
 
-use crate::helpers::{add_node, command_access, has_node, open_home};
+use crate::content_home::{add_node, command_access, has_node, open_home};
 
 #[test]
 fn a_home_is_open_once_and_keeps_its_content() {

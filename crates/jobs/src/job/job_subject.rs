@@ -75,7 +75,8 @@ impl JobQueues {
     pub async fn list_given_up_without_subject(
         &self,
         topic: &str,
-        (after, before): (Option<JobId>, JobId),
+        after: Option<JobId>,
+        before: JobId,
         limit: u32,
     ) -> Result<Vec<Job>> {
         let rows = sqlx::query(sqlx::AssertSqlSafe(jobs_without_subject_sql()))

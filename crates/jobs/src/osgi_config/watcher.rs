@@ -117,11 +117,11 @@ impl OsgiConfigWatcher {
 
     /// Follows content until `stop` turns true.
     pub async fn run(self, stop: watch::Receiver<bool>) {
-        let mut rounds = FollowerLoop::new("configurations", stop, POLL_INTERVAL);
-        while !rounds.is_stopped() {
+        let mut follower_loop = FollowerLoop::new("configurations", stop, POLL_INTERVAL);
+        while !follower_loop.is_stopped() {
             let following = self.clone();
             let refreshed = tokio::task::spawn_blocking(move || following.refresh_configs()).await;
-            rounds
+            follower_loop
                 .finish_round(match refreshed {
                     Ok(Ok(_)) => Ok(POLL_INTERVAL),
                     Ok(Err(error)) => Err(error_chain_text(&error)),

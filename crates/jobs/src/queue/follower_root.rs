@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use sqlx::Row;
 
 use crate::queue::job_queue::check_new_job;
-use crate::queue::sql::database_error;
+use crate::queue::sql::{WriteTransaction, database_error};
 use crate::{JobQueues, NewJob, Result};
 
 /// The roots that followers have processed.
@@ -106,21 +106,7 @@ impl FollowerRoots {
     ) -> Result<bool> {
         let action = "advance a follower";
         let mut transaction = self.queues.begin_write(action).await?;
-        let moved = match from {
-            Some(from) => {
-                sqlx::query("UPDATE follower SET root = $1 WHERE name = $2 AND root = $3")
-                    .bind(to)
-                    .bind(follower)
-                    .bind(from)
-            }
-            None => sqlx::query(
-                "INSERT INTO follower (root, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
-            )
-            .bind(to)
-            .bind(follower),
-        };
-        let moved = moved.execute(&mut *transaction).await.map_err(database_error(action))?;
-        if moved.rows_affected() == 0 {
+        if !advance_root(&mut transaction, follower, from, to).await? {
             return Ok(false);
         }
         for job in &jobs {
@@ -133,4 +119,26 @@ impl FollowerRoots {
         self.queues.wake_job_workers();
         Ok(true)
     }
+}
+
+/// Advances a follower from one root to the next. Returns true if it was still at the first one.
+pub(crate) async fn advance_root(
+    transaction: &mut WriteTransaction,
+    follower: &str,
+    from: Option<&str>,
+    to: &str,
+) -> Result<bool> {
+    let query = match from {
+        Some(from) => sqlx::query("UPDATE follower SET root = $1 WHERE name = $2 AND root = $3")
+            .bind(to)
+            .bind(follower)
+            .bind(from),
+        None => sqlx::query(
+            "INSERT INTO follower (root, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
+        )
+        .bind(to)
+        .bind(follower),
+    };
+    let done = query.execute(&mut **transaction).await;
+    Ok(done.map_err(database_error("advance a follower"))?.rows_affected() > 0)
 }

@@ -69,7 +69,8 @@ impl JobQueues {
     /// If the database fails.
     pub async fn claim_jobs(
         &self,
-        (topic, tenant): (&str, &str),
+        topic: &str,
+        tenant: &str,
         limit: u32,
         claim: JobClaim<'_>,
         now: SystemTime,
@@ -325,7 +326,8 @@ impl JobQueues {
         id: JobId,
         worker: &str,
         error: &str,
-        (retry_at, now): (Option<SystemTime>, SystemTime),
+        retry_at: Option<SystemTime>,
+        now: SystemTime,
     ) -> Result<()> {
         let state = match retry_at {
             Some(at) if at > now => JobState::Delayed,
@@ -423,6 +425,6 @@ pub(crate) fn oldest_job_sql(topics: usize) -> String {
     )
 }
 
-pub(crate) fn require_lease(id: JobId, rows: u64) -> Result<()> {
+fn require_lease(id: JobId, rows: u64) -> Result<()> {
     if rows == 0 { Err(Error::LeaseLost(id.0)) } else { Ok(()) }
 }

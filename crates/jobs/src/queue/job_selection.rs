@@ -7,7 +7,7 @@ use crate::queue::job_claim::{JobLane, WaitingJob};
 use crate::queue::queue_config::QueueKind;
 
 /// Returns the key by which the jobs of a queue take turns.
-pub(crate) fn fairness_key(lane: &JobLane, kind: QueueKind) -> String {
+fn fairness_key(lane: &JobLane, kind: QueueKind) -> String {
     match kind {
         QueueKind::Unordered | QueueKind::Ordered => lane.tenant.clone(),
         QueueKind::TopicRoundRobin => format!("{}\n{}", lane.topic, lane.tenant),

@@ -94,8 +94,8 @@ impl WriteTransaction {
     /// # Errors
     /// If the database fails.
     pub async fn commit(self) -> Result<(), sqlx::Error> {
-        let Self { sql_transaction: inner, writes, _write_guard: _turn } = self;
-        writes.perform_write(inner.commit()).await
+        let Self { sql_transaction, writes, _write_guard: _turn } = self;
+        writes.perform_write(sql_transaction.commit()).await
     }
 }
 

@@ -62,7 +62,7 @@ impl JobExecutor {
     }
 
     /// Adds a claimed job.
-    pub(crate) fn push_ready(&self, queue: &str, allowance: QueueAllowance, ready: ReadyJob) {
+    pub(crate) fn push_ready(&self, queue: &str, allowance: QueueAllowance, ready_job: ReadyJob) {
         let mut queues = self.queues.lock();
         let local_queue = queues.entry(queue.to_owned()).or_insert_with(|| LocalQueue {
             allowance,
@@ -70,7 +70,7 @@ impl JobExecutor {
             ready_jobs: VecDeque::new(),
         });
         local_queue.allowance = allowance;
-        local_queue.ready_jobs.push_back(ready);
+        local_queue.ready_jobs.push_back(ready_job);
     }
 
     /// Updates the limits of the queues.
@@ -89,10 +89,10 @@ impl JobExecutor {
                 let mut queues = self.queues.lock();
                 self.take_next_ready(&mut queues)
             };
-            let Some((queue, ready)) = next else { return };
-            let (floor, id) = (self.clone(), ready.job.id);
+            let Some((queue, ready_job)) = next else { return };
+            let (executor, id) = (self.clone(), ready_job.job.id);
             if let Err(failure) =
-                self.pool.run_task(Box::new(move || floor.run_until_idle(queue, ready)))
+                self.pool.run_task(Box::new(move || executor.run_until_idle(queue, ready_job)))
             {
                 let reason = format!("cannot start a thread: {failure}");
                 let outcome = JobOutcome::Retry { after: None, reason };
@@ -103,9 +103,9 @@ impl JobExecutor {
     }
 
     /// Runs a job, and then other ready jobs until there are none.
-    fn run_until_idle(self: Arc<Self>, mut queue: String, mut ready: ReadyJob) {
+    fn run_until_idle(self: Arc<Self>, mut queue: String, mut ready_job: ReadyJob) {
         loop {
-            self.run_job(ready);
+            self.run_job(ready_job);
             let mut queues = self.queues.lock();
             if let Some(local_queue) = queues.get_mut(&queue) {
                 local_queue.running_count = local_queue.running_count.saturating_sub(1);
@@ -116,7 +116,7 @@ impl JobExecutor {
                 });
                 return;
             };
-            (queue, ready) = next;
+            (queue, ready_job) = next;
         }
     }
 
@@ -137,13 +137,13 @@ impl JobExecutor {
         let (name, local_queue) = open.max_by_key(|(_, local_queue)| {
             (local_queue.allowance.priority, std::cmp::Reverse(local_queue.running_count))
         })?;
-        let ready = local_queue.ready_jobs.pop_front()?;
+        let ready_job = local_queue.ready_jobs.pop_front()?;
         local_queue.running_count += 1;
-        Some((name.clone(), ready))
+        Some((name.clone(), ready_job))
     }
 
-    fn run_job(&self, ready: ReadyJob) {
-        let ReadyJob { job, context, handler } = ready;
+    fn run_job(&self, ready_job: ReadyJob) {
+        let ReadyJob { job, context, handler } = ready_job;
         let (began, id) = (Instant::now(), job.id);
         // A job whose lease expired while it waited may belong to another worker.
         let outcome = if context.mark_started(SystemTime::now()) {
@@ -183,7 +183,7 @@ impl JobExecutor {
             .iter_mut()
             .filter(|(name, _)| of(name))
             .flat_map(|(_, local_queue)| local_queue.ready_jobs.drain(..));
-        cleared.map(|ready| ready.job.id).collect()
+        cleared.map(|ready_job| ready_job.job.id).collect()
     }
 }
 

@@ -194,7 +194,7 @@ impl JobContext {
         self.running_job.is_lease_lost.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_lease_lost(&self) -> bool {
+    fn is_lease_lost(&self) -> bool {
         self.running_job.is_lease_lost.load(Ordering::Relaxed)
             || self.running_job.lease_deadline.lock().is_some_and(|until| Instant::now() >= until)
     }

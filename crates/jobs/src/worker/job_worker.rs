@@ -341,9 +341,9 @@ impl JobWorkerState {
 }
 
 impl WorkerLoopState {
-    fn new(floor: Arc<JobExecutor>) -> Self {
+    fn new(executor: Arc<JobExecutor>) -> Self {
         Self {
-            executor: floor,
+            executor,
             claimed_jobs: HashMap::new(),
             last_served: HashMap::new(),
             average_run_times: HashMap::new(),

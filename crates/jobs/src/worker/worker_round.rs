@@ -199,20 +199,19 @@ impl JobWorkerState {
         for attempt in &loop_state.ended_attempts {
             let Some(claimed_job) = loop_state.claimed_jobs.get(&attempt.id) else { continue };
             let config = set.queue_for_topic(&claimed_job.topic).config;
-            let fate = disposition_of(attempt, claimed_job, config, (loop_state.is_stopping, now));
-            let tally = tallies.entry(claimed_job.topic.clone()).or_default();
-            tally.record_ended(attempt, claimed_job, &fate);
-            match fate {
+            let disposition = disposition_of(attempt, claimed_job, config, loop_state.is_stopping, now);
+            let counts = tallies.entry(claimed_job.topic.clone()).or_default();
+            counts.record_ended(attempt, claimed_job, &disposition);
+            match disposition {
                 JobDisposition::Removed => removed_ids.push(attempt.id),
-                fate => {
-                    self.store_disposition(transaction, (attempt.id, claimed_job), &fate, now)
-                        .await?
+                disposition => {
+                    self.store_disposition(transaction, attempt.id, claimed_job, &disposition, now).await?
                 }
             }
         }
         self.remove_jobs(transaction, &removed_ids).await?;
-        for (topic, tally) in tallies {
-            tally.store_tally(transaction, &topic, now).await?;
+        for (topic, counts) in tallies {
+            counts.store_tally(transaction, &topic, now).await?;
         }
         Ok(())
     }
@@ -245,20 +244,21 @@ impl JobWorkerState {
     async fn store_disposition(
         &self,
         transaction: &mut WriteTransaction,
-        (id, claimed_job): (JobId, &ClaimedJob),
-        fate: &JobDisposition,
+        id: JobId,
+        claimed_job: &ClaimedJob,
+        disposition: &JobDisposition,
         now: SystemTime,
     ) -> Result<()> {
-        let (state, reason, at, uncounted) = match fate {
+        let (state, reason, run_at, uncounted) = match disposition {
             JobDisposition::Removed => return Ok(()),
             JobDisposition::Retained(state, reason) => (*state, reason.as_deref(), None, 0),
-            JobDisposition::Requeued { run_at: at, reason, is_attempt_counted: is_counted } => {
-                let state = if *at > now { JobState::Delayed } else { JobState::Queued };
+            JobDisposition::Requeued { run_at, reason, is_attempt_counted } => {
+                let state = if *run_at > now { JobState::Delayed } else { JobState::Queued };
                 // A job that was claimed ahead and not begun has no counted attempt to give back.
                 let was_counted =
                     claimed_job.is_attempt_counted || claimed_job.context.started_at().is_some();
-                let given_back = i64::from(!is_counted && was_counted);
-                (state, reason.as_deref(), Some(to_epoch_millis(*at)), given_back)
+                let given_back = i64::from(!is_attempt_counted && was_counted);
+                (state, reason.as_deref(), Some(to_epoch_millis(*run_at)), given_back)
             }
         };
         let is_open = state.is_open();
@@ -272,7 +272,7 @@ impl JobWorkerState {
         );
         let done = sqlx::query(sqlx::AssertSqlSafe(text))
             .bind(state.name())
-            .bind(at)
+            .bind(run_at)
             .bind(uncounted)
             .bind(reason)
             .bind((!is_open).then(|| to_epoch_millis(now)))
@@ -704,7 +704,8 @@ fn disposition_of(
     attempt: &EndedAttempt,
     claimed_job: &ClaimedJob,
     config: &QueueConfig,
-    (is_stopping, now): (bool, SystemTime),
+    is_stopping: bool,
+    now: SystemTime,
 ) -> JobDisposition {
     match &attempt.outcome {
         JobOutcome::Done if config.keeps_finished_jobs => {
@@ -742,7 +743,7 @@ impl TopicTally {
         &mut self,
         attempt: &EndedAttempt,
         claimed_job: &ClaimedJob,
-        fate: &JobDisposition,
+        disposition: &JobDisposition,
     ) {
         match attempt.outcome {
             JobOutcome::Done => {
@@ -754,7 +755,7 @@ impl TopicTally {
             }
             JobOutcome::Retry { .. } | JobOutcome::Failed { .. } => self.failed += 1,
             JobOutcome::Cancelled => {
-                self.cancelled += i64::from(matches!(fate, JobDisposition::Retained(..)))
+                self.cancelled += i64::from(matches!(disposition, JobDisposition::Retained(..)))
             }
             JobOutcome::Wait { .. } => {}
         }

@@ -66,7 +66,7 @@ impl WorkflowEngine {
                 .await
                 .map_err(database_error(action))?;
             let moving = StepActionContext { user, comment, now };
-            self.record_history(&mut transaction, &instance, ("", "aborted"), &moving).await?;
+            self.record_history(&mut transaction, &instance, "", "aborted", &moving).await?;
         }
         if !has_ended {
             return Err(Error::Workflow(format!("no workflow instance {id} is running")));
@@ -132,7 +132,7 @@ impl WorkflowEngine {
                 .await
                 .map_err(database_error(action))?;
             let moving = StepActionContext { user, comment: None, now };
-            self.record_history(&mut transaction, &instance, ("", event), &moving).await?;
+            self.record_history(&mut transaction, &instance, "", event, &moving).await?;
         }
         if is_changed {
             transaction.commit().await.map_err(database_error(action))?;
@@ -221,10 +221,10 @@ impl WorkflowEngine {
                 .map_err(database_error(action))?;
             }
             // The job was removed by a person or pruned.
-            _ => self.queue_step(&mut transaction, &instance, (item, step), now).await?,
+            _ => self.queue_step(&mut transaction, &instance, item, step, now).await?,
         }
         let moving = StepActionContext { user, comment: None, now };
-        self.record_history(&mut transaction, &instance, (&name, "restarted"), &moving).await?;
+        self.record_history(&mut transaction, &instance, &name, "restarted", &moving).await?;
         transaction.commit().await.map_err(database_error(action))?;
         self.queues.wake_job_workers();
         Ok(())
@@ -305,7 +305,7 @@ impl WorkflowEngine {
             ))
         };
         let target = target.ok_or_else(nowhere)?;
-        if self.jump_to_step((item, id), target, "stepped back", action).await? {
+        if self.jump_to_step(item, id, target, "stepped back", action).await? {
             Ok(())
         } else {
             Err(Error::Workflow(format!("the step {item} is not open")))
@@ -315,7 +315,8 @@ impl WorkflowEngine {
     /// Reassigns a late step.
     pub(crate) async fn escalate_step(
         &self,
-        (item, id): (i64, WorkflowId),
+        item: i64,
+        id: WorkflowId,
         to: &str,
         moving: &StepActionContext<'_>,
     ) -> Result<()> {
@@ -332,7 +333,7 @@ impl WorkflowEngine {
         .map_err(database_error(action))?;
         let Some(row) = row else { return Ok(()) };
         let step: String = row.try_get(0).map_err(database_error(action))?;
-        self.record_history(&mut transaction, &instance, (&step, "escalated"), moving).await?;
+        self.record_history(&mut transaction, &instance, &step, "escalated", moving).await?;
         transaction.commit().await.map_err(database_error(action))
     }
 }

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value as Json};
 use sqlx::Row;
 
+use crate::queue::follower_root::advance_root;
 use crate::queue::sql::{SqlDialect, WriteTransaction, database_error, to_epoch_millis};
 use crate::workflow::flow_state::FlowState;
 use crate::workflow::model::{WorkflowModel, WorkflowModelRoots};
@@ -47,7 +48,7 @@ pub(crate) struct LockedWorkflow {
     pub(crate) data: Map<String, Json>,
     pub(crate) flow: FlowState,
     /// The step of the parent instance, for a nested instance.
-    pub(crate) parent_item_id: Option<i64>,
+    parent_item_id: Option<i64>,
 }
 
 /// The user who advances an instance, and their comment.
@@ -155,27 +156,14 @@ impl WorkflowEngine {
     pub(crate) async fn advance_follower(
         &self,
         follower: &str,
-        (from, to): (Option<&str>, &str),
+        from: Option<&str>,
+        to: &str,
         starts: &[WorkflowStart],
         now: SystemTime,
     ) -> Result<bool> {
         let action = "start workflows";
         let mut transaction = self.queues.begin_write(action).await?;
-        let moved = match from {
-            Some(from) => {
-                sqlx::query("UPDATE follower SET root = $1 WHERE name = $2 AND root = $3")
-                    .bind(to)
-                    .bind(follower)
-                    .bind(from)
-            }
-            None => sqlx::query(
-                "INSERT INTO follower (root, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
-            )
-            .bind(to)
-            .bind(follower),
-        };
-        let moved = moved.execute(&mut *transaction).await.map_err(database_error(action))?;
-        if moved.rows_affected() == 0 {
+        if !advance_root(&mut transaction, follower, from, to).await? {
             return Ok(false);
         }
         for start in starts {
@@ -229,7 +217,7 @@ impl WorkflowEngine {
         };
         let moving = StepActionContext { user: &start.initiator, comment: None, now };
         let first = instance.model.start_step().unwrap_or_default().to_owned();
-        self.record_history(transaction, &instance, (&first, "started"), &moving).await?;
+        self.record_history(transaction, &instance, &first, "started", &moving).await?;
         self.leave_step(transaction, &mut instance, (&first, None), &moving).await?;
         Ok(instance)
     }
@@ -281,7 +269,7 @@ impl WorkflowEngine {
         if is_stuck {
             let comment = "a join waits for a branch that can no longer arrive";
             let moving = StepActionContext { comment: Some(comment), ..*moving };
-            self.record_history(transaction, instance, (step, "stale"), &moving).await?;
+            self.record_history(transaction, instance, step, "stale", &moving).await?;
         }
         let is_over = matches!(instance.state, WorkflowState::Completed | WorkflowState::Stale);
         sqlx::query(
@@ -383,34 +371,31 @@ impl WorkflowEngine {
     ) -> Result<bool> {
         let mut was_open = false;
         loop {
-            let StepCompletion {
-                item_id: item,
-                workflow_id: id,
-                data,
-                chosen_route: route,
-                payload,
-            } = ending;
-            let Some(mut instance) = self.lock_instance(transaction, id).await? else {
+            let StepCompletion { item_id, workflow_id, data, chosen_route, payload } = ending;
+            let Some(mut instance) = self.lock_instance(transaction, workflow_id).await? else {
                 return Ok(was_open);
             };
             // Two callers may complete it at the same time; the second finds no open item.
-            let Some(step) = self.remove_open_item(transaction, &instance, item).await? else {
+            let Some(step) = self.remove_open_item(transaction, &instance, item_id).await? else {
                 return Ok(was_open);
             };
             was_open = true;
             instance.data.extend(data);
             instance.payload = payload.unwrap_or(instance.payload);
-            self.record_history(transaction, &instance, (&step, "completed"), moving).await?;
-            self.leave_step(transaction, &mut instance, (&step, route), moving).await?;
+            self.record_history(transaction, &instance, &step, "completed", moving).await?;
+            self.leave_step(transaction, &mut instance, (&step, chosen_route), moving).await?;
             let (WorkflowState::Completed, Some(outer)) = (instance.state, instance.parent_item_id)
             else {
                 return Ok(true);
             };
-            let Some(id) = self.workflow_id_of_item(transaction, outer).await? else {
+            let Some(workflow_id) = self.workflow_id_of_item(transaction, outer).await? else {
                 return Ok(true);
             };
             let payload = Some(instance.payload);
-            ending = StepCompletion { payload, ..StepCompletion::new(outer, id, instance.data) };
+            ending = StepCompletion {
+                payload,
+                ..StepCompletion::new(outer, workflow_id, instance.data)
+            };
         }
     }
 
@@ -419,7 +404,8 @@ impl WorkflowEngine {
         &self,
         transaction: &mut WriteTransaction,
         instance: &LockedWorkflow,
-        (step, event): (&str, &str),
+        step: &str,
+        event: &str,
         moving: &StepActionContext<'_>,
     ) -> Result<()> {
         if instance.model.is_transient {

@@ -216,11 +216,11 @@ impl WorkflowLauncher {
 
     /// Follows content until `stop` turns true.
     pub async fn run(self, stop: watch::Receiver<bool>) {
-        let mut rounds = FollowerLoop::new(LAUNCHERS_LOG_NAME, stop, POLL_INTERVAL * 10);
-        while !rounds.is_stopped() {
+        let mut follower_loop = FollowerLoop::new(LAUNCHERS_LOG_NAME, stop, POLL_INTERVAL * 10);
+        while !follower_loop.is_stopped() {
             let done = self.process_next_changes(SystemTime::now()).await;
             let wait = done.map(|is_end| if is_end { POLL_INTERVAL } else { Duration::ZERO });
-            rounds.finish_round(wait.map_err(|failure| error_chain_text(&failure))).await;
+            follower_loop.finish_round(wait.map_err(|failure| error_chain_text(&failure))).await;
         }
     }
 
@@ -240,7 +240,7 @@ impl WorkflowLauncher {
         }
         let is_moved = self
             .engine
-            .advance_follower(LAUNCHER_FOLLOWER_NAME, (stored.as_deref(), &next), &starts, now)
+            .advance_follower(LAUNCHER_FOLLOWER_NAME, stored.as_deref(), &next, &starts, now)
             .await?;
         if is_moved && !starts.is_empty() {
             info!(workflows = starts.len(), "launchers started workflows");

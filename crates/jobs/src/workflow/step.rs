@@ -54,9 +54,9 @@ impl WorkflowEngine {
         .map_err(database_error(action))?;
         let item: i64 = row.try_get(0).map_err(database_error(action))?;
         if step.kind != WorkflowStepKind::Participant {
-            self.queue_step(transaction, instance, (item, step), now).await?;
+            self.queue_step(transaction, instance, item, step, now).await?;
         }
-        self.add_timeout_job(transaction, instance, (item, step), now).await
+        self.add_timeout_job(transaction, instance, item, step, now).await
     }
 
     /// Stores the job that executes a step.
@@ -64,7 +64,8 @@ impl WorkflowEngine {
         &self,
         transaction: &mut WriteTransaction,
         instance: &LockedWorkflow,
-        (item, step): (i64, &WorkflowStep),
+        item: i64,
+        step: &WorkflowStep,
         now: SystemTime,
     ) -> Result<()> {
         let base = match step.kind {
@@ -141,7 +142,8 @@ impl WorkflowEngine {
     /// [`Error::Workflow`] if there is no such step or it is within other splits; errors of the database.
     pub(crate) async fn jump_to_step(
         &self,
-        (item, id): (i64, WorkflowId),
+        item: i64,
+        id: WorkflowId,
         target: &str,
         event: &str,
         moving: &StepActionContext<'_>,
@@ -162,7 +164,7 @@ impl WorkflowEngine {
                  another split"
             )));
         }
-        self.record_history(&mut transaction, &instance, (&step, event), moving).await?;
+        self.record_history(&mut transaction, &instance, &step, event, moving).await?;
         let new_steps =
             instance.flow.enter_steps(&instance.model, vec![target.to_owned()], &instance.data)?;
         self.enter_steps(&mut transaction, &mut instance, (&step, &new_steps), moving).await?;
@@ -187,7 +189,8 @@ impl WorkflowEngine {
     /// Starts the nested workflow of a container, unless it is in progress. The step ends with it.
     pub(crate) async fn begin_nested_workflow(
         &self,
-        (item, id): (i64, WorkflowId),
+        item: i64,
+        id: WorkflowId,
         model: WorkflowModel,
         now: SystemTime,
     ) -> Result<()> {

@@ -98,7 +98,7 @@ impl StepTimeout {
 }
 
 /// Parses a number that may be a string.
-pub(crate) fn parse_json_number(value: Option<&Json>) -> Option<u64> {
+fn parse_json_number(value: Option<&Json>) -> Option<u64> {
     let value = value?;
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }

@@ -18,7 +18,7 @@ use crate::workflow::workflow_state::WorkflowState;
 use crate::{Job, JobContext, JobHandler, JobOutcome, NewJob, Result, TIMEOUT_TOPIC};
 
 /// The user in whose name a timeout ends a step.
-pub(crate) const TIMEOUT_USER: &str = "timeout";
+const TIMEOUT_USER: &str = "timeout";
 /// Interval at which a suspended instance is checked.
 const SUSPENDED_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -33,7 +33,8 @@ impl WorkflowEngine {
         &self,
         transaction: &mut WriteTransaction,
         instance: &LockedWorkflow,
-        (item, step): (i64, &WorkflowStep),
+        item: i64,
+        step: &WorkflowStep,
         now: SystemTime,
     ) -> Result<()> {
         let timeout = StepTimeout::of_step(step).ok().flatten();
@@ -77,12 +78,10 @@ impl StepTimeoutHandler {
                 self.engine.complete_step((item, instance.id), Map::new(), None, &moving).await?;
             }
             LateStepAction::Jump(target) => {
-                self.engine
-                    .jump_to_step((item, instance.id), &target, "timed out", &moving)
-                    .await?;
+                self.engine.jump_to_step(item, instance.id, &target, "timed out", &moving).await?;
             }
             LateStepAction::Escalate(to) => {
-                self.engine.escalate_step((item, instance.id), &to, &moving).await?;
+                self.engine.escalate_step(item, instance.id, &to, &moving).await?;
             }
         }
         Ok(JobOutcome::Done)

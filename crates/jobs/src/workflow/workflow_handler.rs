@@ -100,26 +100,28 @@ impl WorkflowHandler {
             saved_data,
         };
         match step.kind {
-            WorkflowStepKind::DynamicParticipant => self.assign_participant((item, step), &run),
+            WorkflowStepKind::DynamicParticipant => self.assign_participant(item, step, &run),
             WorkflowStepKind::Container => {
                 let inner = step.inner_model_path().unwrap_or_default();
                 let model = self.step_registry.read_model(inner, &self.engine.model_roots())?;
                 let now = SystemTime::now();
                 self.runtime.block_on(self.engine.begin_nested_workflow(
-                    (item, instance.id),
+                    item,
+                    instance.id,
                     model,
                     now,
                 ))?;
                 Ok(JobOutcome::Done)
             }
-            _ => self.execute_process((item, step), &run, (job, context)),
+            _ => self.execute_process(item, step, &run, job, context),
         }
     }
 
     /// Determines the assignee of a step.
     fn assign_participant(
         &self,
-        (item, step): (i64, &WorkflowStep),
+        item: i64,
+        step: &WorkflowStep,
         run: &StepRun,
     ) -> crate::Result<JobOutcome> {
         let chooser_name = step.chooser_name().unwrap_or_default();
@@ -138,9 +140,11 @@ impl WorkflowHandler {
 
     fn execute_process(
         &self,
-        (item, step): (i64, &WorkflowStep),
+        item: i64,
+        step: &WorkflowStep,
         run: &StepRun,
-        (job, context): (&Job, &JobContext),
+        job: &Job,
+        context: &JobContext,
     ) -> crate::Result<JobOutcome> {
         let process_name = step.text_argument("PROCESS").unwrap_or_default();
         let Some(process) = self.step_registry.find_process(process_name) else {
@@ -175,9 +179,9 @@ impl WorkflowHandler {
                 )?;
                 JobOutcome::Done
             }
-            StepOutcome::Wait { after, saved_data: keep } => {
-                if keep != run.saved_data {
-                    self.runtime.block_on(self.engine.save_step_data(item, &keep))?;
+            StepOutcome::Wait { after, saved_data } => {
+                if saved_data != run.saved_data {
+                    self.runtime.block_on(self.engine.save_step_data(item, &saved_data))?;
                 }
                 JobOutcome::Wait { after }
             }

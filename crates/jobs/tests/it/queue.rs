@@ -27,7 +27,7 @@ async fn ordered(queues: &JobQueues, worker: &str, now: SystemTime) -> Option<Jo
 }
 
 async fn any(queues: &JobQueues, worker: &str, now: SystemTime) -> Option<Job> {
-    queues.claim_jobs(("a/t", ""), 1, claim(worker), now).await.unwrap().pop()
+    queues.claim_jobs("a/t", "", 1, claim(worker), now).await.unwrap().pop()
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn an_ordered_queue_waits_for_its_oldest_job() {
         queues.add_job(new_job(json!("second")), at(0)).await.unwrap();
         let first = ordered(&queues, "w", at(0)).await.unwrap();
         assert!(ordered(&queues, "v", at(0)).await.is_none());
-        queues.fail_job(first.id, "w", "refused", (Some(at(30)), at(0))).await.unwrap();
+        queues.fail_job(first.id, "w", "refused", Some(at(30)), at(0)).await.unwrap();
         assert!(ordered(&queues, "w", at(29)).await.is_none());
         let loose = any(&queues, "v", at(29)).await.unwrap();
         assert_eq!(loose.properties, json!("second"));
@@ -100,7 +100,7 @@ async fn a_job_given_up_stays_until_someone_acts_and_blocks_nobody() {
         queues.add_job(new_job(json!("bad")).with_key("k"), at(0)).await.unwrap();
         queues.add_job(new_job(json!("good")), at(0)).await.unwrap();
         let bad = ordered(&queues, "w", at(0)).await.unwrap();
-        queues.fail_job(bad.id, "w", "never works", (None, at(0))).await.unwrap();
+        queues.fail_job(bad.id, "w", "never works", None, at(0)).await.unwrap();
         let good = ordered(&queues, "w", at(0)).await.unwrap();
         assert_eq!(good.properties, json!("good"));
         let listed = queues.list_topic("a/t", 10).await.unwrap();
@@ -349,7 +349,7 @@ async fn jobs_given_up_are_found_by_what_they_are_about() {
         };
         for _ in &ids {
             let job = ordered(&queues, "w", at(0)).await.unwrap();
-            queues.fail_job(job.id, "w", "refused", (None, at(0))).await.unwrap();
+            queues.fail_job(job.id, "w", "refused", None, at(0)).await.unwrap();
         }
         let later = queues.add_job(new_job(json!("later")), at(1)).await.unwrap();
         let waiting = queues
@@ -372,10 +372,10 @@ async fn jobs_given_up_are_found_by_what_they_are_about() {
         assert_eq!(found("/c/a", id_of("/c/a/b")).await, ["/", "/c", "/c/a"].map(id_of));
         assert!(!found("/c/a", tympan_jobs::JobId(waiting.0 + 1)).await.contains(&waiting));
         assert!(queues.find_given_up_about("a/u", &node("/c"), later).await.unwrap().is_empty());
-        let unknown = queues.list_given_up_without_subject("a/t", (None, later), 9).await.unwrap();
+        let unknown = queues.list_given_up_without_subject("a/t", None, later, 9).await.unwrap();
         assert_eq!(unknown.iter().map(|job| job.id).collect::<Vec<_>>(), [ids[0]]);
         let none =
-            queues.list_given_up_without_subject("a/t", (Some(ids[0]), later), 9).await.unwrap();
+            queues.list_given_up_without_subject("a/t", Some(ids[0]), later, 9).await.unwrap();
         assert!(none.is_empty());
     }
 }

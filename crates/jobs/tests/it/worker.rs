@@ -397,7 +397,7 @@ async fn a_job_whose_processes_keep_dying_is_given_up() {
     queues.add_jobs(jobs("a/b", 1), SystemTime::now()).await.unwrap();
     let claim = tympan_jobs::JobClaim { worker: "dead", lease: Duration::ZERO };
     for attempt in 1..=3 {
-        let job = queues.claim_jobs(("a/b", ""), 1, claim, SystemTime::now()).await.unwrap();
+        let job = queues.claim_jobs("a/b", "", 1, claim, SystemTime::now()).await.unwrap();
         assert_eq!(job[0].attempt, attempt);
     }
     let twice = QueueConfig { retries: Some(2), ..queue("q", "a/*", 1.0) };
@@ -431,8 +431,8 @@ async fn ended_jobs_go_by_a_clock_that_has_not_jumped() {
         let queues = place.open().await;
         let id = queues.add_jobs(jobs("a/b", 1), long_ago).await.unwrap()[0];
         let claim = tympan_jobs::JobClaim { worker: "dead", lease: Duration::from_secs(60) };
-        queues.claim_jobs(("a/b", ""), 1, claim, long_ago).await.unwrap();
-        queues.fail_job(id, "dead", "no", (None, long_ago)).await.unwrap();
+        queues.claim_jobs("a/b", "", 1, claim, long_ago).await.unwrap();
+        queues.fail_job(id, "dead", "no", None, long_ago).await.unwrap();
         let clock = RemovalClock::new(move |_| trusted);
         let options = JobWorkerOptions { removal_clock: clock, ..options("w") };
         let mut running = start_with(queues, options, Vec::new(), "a/**", |_, _| JobOutcome::Done);

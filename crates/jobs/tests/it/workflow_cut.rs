@@ -79,7 +79,7 @@ impl One {
                 return true;
             }
             for topic in topics {
-                let jobs = self.queues.claim_jobs((&topic, ""), 1, claim, SystemTime::now()).await;
+                let jobs = self.queues.claim_jobs(&topic, "", 1, claim, SystemTime::now()).await;
                 let Ok(jobs) = jobs else { return false };
                 for job in jobs {
                     let base = topic.split("/job").next().unwrap();
@@ -92,7 +92,7 @@ impl One {
                     let stored = match outcome.await.unwrap() {
                         JobOutcome::Done => self.queues.finish_job(job.id, "w").await,
                         JobOutcome::Wait { .. } | JobOutcome::Retry { .. } => {
-                            self.queues.fail_job(job.id, "w", "", (Some(now), now)).await
+                            self.queues.fail_job(job.id, "w", "", Some(now), now).await
                         }
                         outcome => {
                             assert!(self.queues.is_cut_off(), "{outcome:?}");

@@ -54,8 +54,8 @@ fn run(repository: &Repository, name: &str, mut step: StepRun) -> StepOutcome {
     let process = find(repository, name);
     loop {
         match process.run(&step, &JobContext::detached()) {
-            StepOutcome::Wait { after, saved_data: keep } if after.is_zero() => {
-                step.saved_data = keep
+            StepOutcome::Wait { after, saved_data } if after.is_zero() => {
+                step.saved_data = saved_data
             }
             outcome => return outcome,
         }
@@ -167,9 +167,9 @@ fn waiting_ends_at_its_time() {
         find(&repository, "WaitProcess").run(&step(&arguments), &JobContext::detached())
     };
     let later = wait(json!({ "for": "30m" }));
-    let StepOutcome::Wait { after, saved_data: keep } = later else { panic!("{later:?}") };
+    let StepOutcome::Wait { after, saved_data } = later else { panic!("{later:?}") };
     assert!(after <= Duration::from_secs(1800) && after > Duration::from_secs(1700));
-    assert!(keep["until"].is_u64());
+    assert!(saved_data["until"].is_u64());
     assert_eq!(wait(json!({ "until": "2020-01-01T00:00:00.000Z" })), done());
     assert_eq!(wait(json!({ "until": "1000" })), done());
     assert!(matches!(wait(json!({ "until": "soon" })), StepOutcome::Failed(_)));

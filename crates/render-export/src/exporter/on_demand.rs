@@ -75,7 +75,7 @@ impl StaticExporter {
     /// If content cannot be read or the disk fails; the served files stay.
     pub fn export_on_demand(
         &self,
-        press: ExportEnvironment<'_>,
+        environment: ExportEnvironment<'_>,
         url: &str,
     ) -> ExportResult<OnDemandResponse> {
         let path = url.split(['?', '#']).next().unwrap_or_default();
@@ -85,8 +85,8 @@ impl StaticExporter {
         }
         for _ in 0..MAX_RENDER_ATTEMPTS {
             let followed = self.followed_changes.load(Ordering::Acquire);
-            let snapshot = press.repository.snapshot()?;
-            let context = self.new_context(press, &snapshot)?;
+            let snapshot = environment.repository.snapshot()?;
+            let context = self.new_context(environment, &snapshot)?;
             let address = match self.find_first_address(&context, &files)? {
                 Ok(address) => address,
                 Err(otherwise) => return Ok(self.non_file_response(otherwise, path)),
@@ -104,7 +104,7 @@ impl StaticExporter {
                 }
                 ExportOutcome::Failed(reason) => return Ok(OnDemandResponse::Failed(reason)),
             };
-            if self.store_rendered_file(press, (&address, &rendered), followed)? {
+            if self.store_rendered_file(environment, &address, &rendered, followed)? {
                 return Ok(to_on_demand_response(*rendered));
             }
         }
@@ -180,11 +180,11 @@ impl StaticExporter {
         for path in self.candidate_paths(&context.snapshot, inner)? {
             let resolved =
                 context.resolve(&ExportAddress { path: encode_path(&path), query: String::new() });
-            let ResolvedExportAddress {
-                address, kind, file: named, is_canonical: is_plain, ..
-            } = resolved;
+            let ResolvedExportAddress { address, kind, file: named, is_canonical, .. } = resolved;
             match named {
-                Ok(named) if named == file && is_plain && kind == ExportAddressKind::Resource => {
+                Ok(named)
+                    if named == file && is_canonical && kind == ExportAddressKind::Resource =>
+                {
                     return Ok(Ok(address));
                 }
                 Err(reason) if refused.1.is_none() && reason != NotExportedReason::Missing => {
@@ -261,13 +261,14 @@ impl StaticExporter {
     /// Stores the file of a rendering; returns false if a change overtook it.
     fn store_rendered_file(
         &self,
-        press: ExportEnvironment<'_>,
-        (address, rendered): (&ExportAddress, &RenderedExportFile),
+        environment: ExportEnvironment<'_>,
+        address: &ExportAddress,
+        rendered: &RenderedExportFile,
         followed: u64,
     ) -> ExportResult<bool> {
         let failed = |error| self.folder_error(error);
         let Ok(file) = &rendered.target.file else { return Ok(true) };
-        let mut content = rendered.content.open(press.repository).map_err(failed)?;
+        let mut content = rendered.content.open(environment.repository).map_err(failed)?;
         let mut waiting = self.folder.stage(&mut *content).map_err(failed)?;
         waiting.sync().map_err(failed)?;
         let mut tree = self.tree.lock();

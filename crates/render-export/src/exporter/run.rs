@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tympan_content::{NodePath, Repository, Snapshot};
+use tympan_content::{NodePath, Repository, Snapshot, Viewer};
 use tympan_render::ChangedAspects;
 
 use super::run_state::ExportRun;
@@ -50,15 +50,19 @@ impl StaticExporter {
         snapshot: &Snapshot,
     ) -> ExportResult<Snapshot> {
         let user = repository.account_identifier(EXPORT_USER)?.map(|_| EXPORT_USER);
-        Ok(snapshot.as_viewer(&repository.viewer(user)?))
+        Ok(snapshot.as_viewer(&Viewer::of_user(user)))
     }
 
     pub(super) fn new_context<'a>(
         &'a self,
-        press: ExportEnvironment<'a>,
+        environment: ExportEnvironment<'a>,
         snapshot: &Snapshot,
     ) -> ExportResult<ExportContext<'a>> {
-        ExportContext::new(press, &self.options, self.export_view(press.repository, snapshot)?)
+        ExportContext::new(
+            environment,
+            &self.options,
+            self.export_view(environment.repository, snapshot)?,
+        )
     }
 
     /// Lists the addresses that would be exported, and why the others would not. Addresses that only links name are not
@@ -68,10 +72,10 @@ impl StaticExporter {
     /// If content cannot be read.
     pub fn list_addresses(
         &self,
-        press: ExportEnvironment<'_>,
+        environment: ExportEnvironment<'_>,
         hear: &mut dyn FnMut(ExportListEntry),
     ) -> ExportResult<()> {
-        let context = self.new_context(press, &press.repository.snapshot()?)?;
+        let context = self.new_context(environment, &environment.repository.snapshot()?)?;
         self.for_each_seed(&context.snapshot, |address| {
             let ResolvedExportAddress { address, file, .. } = context.resolve(&address);
             hear(ExportListEntry { address, file });
@@ -84,18 +88,18 @@ impl StaticExporter {
     /// If content cannot be read or the disk fails; the served tree stays, and the run can be resumed.
     pub fn export_all(
         &self,
-        press: ExportEnvironment<'_>,
+        environment: ExportEnvironment<'_>,
         (begin, effect): (FullExportStart, ExportWriteMode),
         progress: ExportProgressFn<'_>,
     ) -> ExportResult<ExportReport> {
         let _turn = self.run_lock.lock();
-        let snapshot = press.repository.snapshot()?;
-        let context = self.new_context(press, &snapshot)?;
+        let snapshot = environment.repository.snapshot()?;
+        let context = self.new_context(environment, &snapshot)?;
         let mut report = ExportReport::default();
         let (tree, done) = match effect {
             ExportWriteMode::DryRun => (None, BTreeSet::new()),
             ExportWriteMode::WriteFiles => {
-                let (tree, done) = self.begin_tree(press.repository, &snapshot, begin)?;
+                let (tree, done) = self.begin_tree(environment.repository, &snapshot, begin)?;
                 (Some(tree), done)
             }
         };
@@ -216,17 +220,20 @@ impl StaticExporter {
     /// run retries.
     pub fn export_pending_changes(
         &self,
-        press: ExportEnvironment<'_>,
+        environment: ExportEnvironment<'_>,
         progress: ExportProgressFn<'_>,
     ) -> ExportResult<ExportReport> {
         let _turn = self.run_lock.lock();
-        let snapshot = press.repository.snapshot()?;
+        let snapshot = environment.repository.snapshot()?;
         match self.options.handler {
-            StaticExportHandler::AfterPublish => {
-                self.export_changes_to(press, &snapshot, ExportWriteMode::WriteFiles, progress)
-            }
+            StaticExportHandler::AfterPublish => self.export_changes_to(
+                environment,
+                &snapshot,
+                ExportWriteMode::WriteFiles,
+                progress,
+            ),
             StaticExportHandler::OnDemand | StaticExportHandler::OnDemandSubtree => {
-                self.remove_changed_files(press, &snapshot)
+                self.remove_changed_files(environment, &snapshot)
             }
         }
     }
@@ -237,18 +244,18 @@ impl StaticExporter {
     /// As [`StaticExporter::export_pending_changes`].
     pub fn export_changes(
         &self,
-        press: ExportEnvironment<'_>,
+        environment: ExportEnvironment<'_>,
         effect: ExportWriteMode,
         progress: ExportProgressFn<'_>,
     ) -> ExportResult<ExportReport> {
         let _turn = self.run_lock.lock();
-        let snapshot = press.repository.snapshot()?;
-        self.export_changes_to(press, &snapshot, effect, progress)
+        let snapshot = environment.repository.snapshot()?;
+        self.export_changes_to(environment, &snapshot, effect, progress)
     }
 
     fn export_changes_to(
         &self,
-        press: ExportEnvironment<'_>,
+        environment: ExportEnvironment<'_>,
         snapshot: &Snapshot,
         effect: ExportWriteMode,
         progress: ExportProgressFn<'_>,
@@ -266,7 +273,7 @@ impl StaticExporter {
             return Ok(ExportReport::default());
         }
         let number = tree.number;
-        let done = self.export_changes_into(press, snapshot, (tree, effect), progress);
+        let done = self.export_changes_into(environment, snapshot, tree, effect, progress);
         let mut tree_slot = self.tree.lock();
         self.followed_changes.fetch_add(1, Ordering::Relaxed);
         match done {
@@ -284,21 +291,22 @@ impl StaticExporter {
 
     fn export_changes_into(
         &self,
-        press: ExportEnvironment<'_>,
+        environment: ExportEnvironment<'_>,
         snapshot: &Snapshot,
-        (tree, effect): (ExportTree, ExportWriteMode),
+        tree: ExportTree,
+        effect: ExportWriteMode,
         progress: ExportProgressFn<'_>,
     ) -> ExportResult<(ExportTree, ExportReport)> {
-        let context = self.new_context(press, snapshot)?;
+        let context = self.new_context(environment, snapshot)?;
         let mut report = ExportReport::default();
         let mut addresses: BTreeSet<ExportAddress> =
             tree.manifest.pending().map(ExportAddress::parse).collect();
-        match self.exported_snapshot(&tree, press.repository) {
+        match self.exported_snapshot(&tree, environment.repository) {
             Some(before) => {
                 let touched = compare_snapshots(&before, snapshot)?;
                 let concerned = tree.manifest.affected_addresses(&touched);
                 addresses.extend(concerned.iter().map(|address| ExportAddress::parse(address)));
-                let before = self.export_view(press.repository, &before)?;
+                let before = self.export_view(environment.repository, &before)?;
                 addresses.extend(self.new_seed_addresses(&before, &context.snapshot, &touched)?);
             }
             // The changes are unknown.
@@ -329,7 +337,7 @@ impl StaticExporter {
     /// Removes the files that a change affects; requests of visitors re-create them.
     fn remove_changed_files(
         &self,
-        press: ExportEnvironment<'_>,
+        environment: ExportEnvironment<'_>,
         snapshot: &Snapshot,
     ) -> ExportResult<ExportReport> {
         let mut tree_slot = self.tree.lock();
@@ -340,7 +348,7 @@ impl StaticExporter {
         }
         if tree_slot.is_none() {
             let (tree, _) =
-                self.begin_tree(press.repository, snapshot, FullExportStart::FromScratch)?;
+                self.begin_tree(environment.repository, snapshot, FullExportStart::FromScratch)?;
             self.folder.switch_current(tree.number).map_err(failed)?;
             *tree_slot = Some(tree);
         }
@@ -352,7 +360,7 @@ impl StaticExporter {
         }
         let due = || tree.manifest.pending().map(Arc::<str>::from).collect::<BTreeSet<_>>();
         let mut due_addresses = due();
-        match self.exported_snapshot(tree, press.repository) {
+        match self.exported_snapshot(tree, environment.repository) {
             Some(before) => {
                 let touched = compare_snapshots(&before, snapshot)?;
                 due_addresses.extend(tree.manifest.affected_addresses(&touched));

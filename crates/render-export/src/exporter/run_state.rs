@@ -196,25 +196,25 @@ impl<'a> ExportRun<'a> {
     ) -> ExportResult<(ExportOutcome, Option<StagedExportFile>)> {
         // Otherwise other threads would wait forever for a thread that panicked.
         let result = catch_unwind(AssertUnwindSafe(|| self.context.render_address(address)));
-        let Ok(fate) = result else {
+        let Ok(outcome) = result else {
             let reason = "it cannot be rendered, because of a bug in the program; see the log";
             return Ok((ExportOutcome::Failed(reason.to_owned()), None));
         };
-        let ExportOutcome::File(rendered) = &fate else { return Ok((fate, None)) };
+        let ExportOutcome::File(rendered) = &outcome else { return Ok((outcome, None)) };
         if self.write_mode == ExportWriteMode::DryRun {
-            return Ok((fate, None));
+            return Ok((outcome, None));
         }
         let opened = rendered.content.open(self.context.environment.repository);
         let staged = match opened {
             Ok(mut content) => self.exporter.folder.stage(&mut *content),
             Err(error) => return Ok((ExportOutcome::Failed(error.to_string()), None)),
         };
-        let mut waiting = staged.map_err(|error| self.exporter.folder_error(error))?;
+        let mut staged_file = staged.map_err(|error| self.exporter.folder_error(error))?;
         // Sync here, as other threads need not wait for it. Unchanged files are not written again.
-        if self.is_served && !self.state.lock().is_file_current(address, &waiting.hash) {
-            waiting.sync().map_err(|error| self.exporter.folder_error(error))?;
+        if self.is_served && !self.state.lock().is_file_current(address, &staged_file.hash) {
+            staged_file.sync().map_err(|error| self.exporter.folder_error(error))?;
         }
-        Ok((fate, Some(waiting)))
+        Ok((outcome, Some(staged_file)))
     }
 
     /// Processes the outcome of an address.
@@ -222,9 +222,9 @@ impl<'a> ExportRun<'a> {
         &self,
         state: &mut ExportRunState,
         address: &ExportAddress,
-        (fate, waiting): (ExportOutcome, Option<StagedExportFile>),
+        (outcome, staged_file): (ExportOutcome, Option<StagedExportFile>),
     ) -> ExportResult<()> {
-        match fate {
+        match outcome {
             ExportOutcome::NotExported(reason) => {
                 state.report.not_exported += 1;
                 state.report_invalid_name(address, &reason);
@@ -232,7 +232,7 @@ impl<'a> ExportRun<'a> {
             }
             ExportOutcome::Personalized(entry) => {
                 state.report.not_exported += 1;
-                state.exclude_personalized(self.exporter, (address, *entry), self.write_mode)
+                state.exclude_personalized(self.exporter, address, *entry, self.write_mode)
             }
             ExportOutcome::Failed(reason) => {
                 state.record_failure(address, reason);
@@ -240,15 +240,10 @@ impl<'a> ExportRun<'a> {
             }
             ExportOutcome::File(rendered) => {
                 state.report.rendered += 1;
-                let RenderedExportFile {
-                    target,
-                    dependencies: reads,
-                    linked_targets: links,
-                    findings,
-                    ..
-                } = *rendered;
+                let RenderedExportFile { target, dependencies, linked_targets, findings, .. } =
+                    *rendered;
                 findings.into_iter().for_each(|finding| state.report.add_finding(finding));
-                for link in links {
+                for link in linked_targets {
                     if !state.is_link_accepted(&link) {
                         continue;
                     }
@@ -263,19 +258,15 @@ impl<'a> ExportRun<'a> {
                 }
                 let Ok(file) = target.file.clone() else { return Ok(()) };
                 state.check_case_conflict(&file);
-                let Some(waiting) = waiting else { return Ok(()) };
-                let hash = Some(waiting.hash.clone());
-                let entry = ExportManifestEntry {
-                    file,
-                    source: target.source.clone(),
-                    hash,
-                    dependencies: reads,
-                };
+                let Some(staged_file) = staged_file else { return Ok(()) };
+                let hash = Some(staged_file.hash.clone());
+                let entry =
+                    ExportManifestEntry { file, source: target.source.clone(), hash, dependencies };
                 state.staged.push(StagedRendering {
                     address: address.clone(),
                     target,
                     entry,
-                    staged_file: waiting,
+                    staged_file,
                 });
                 // Files that visitors do not see yet need not be on disk at once.
                 match !self.is_served || state.staged.len() >= MANIFEST_BATCH_SIZE {
@@ -314,7 +305,8 @@ impl ExportRunState {
     fn exclude_personalized(
         &mut self,
         exporter: &StaticExporter,
-        (address, entry): (&ExportAddress, ExportManifestEntry),
+        address: &ExportAddress,
+        entry: ExportManifestEntry,
         effect: ExportWriteMode,
     ) -> ExportResult<()> {
         let text = address.to_string();
@@ -407,10 +399,10 @@ impl ExportRunState {
     /// Records the staged renderings, then gives the files their names.
     fn publish_staged(&mut self, exporter: &StaticExporter, is_served: bool) -> ExportResult<()> {
         let failed = |error| exporter.folder_error(error);
-        let waiting = std::mem::take(&mut self.staged);
-        let mut named = Vec::with_capacity(waiting.len());
+        let staged_files = std::mem::take(&mut self.staged);
+        let mut named = Vec::with_capacity(staged_files.len());
         let mut names = BTreeSet::new();
-        for drawing in waiting {
+        for drawing in staged_files {
             let Some(tree) = &mut self.tree else { return Ok(()) };
             let text = drawing.address.to_string();
             if names.contains(&drawing.entry.file) {

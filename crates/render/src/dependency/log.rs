@@ -236,7 +236,8 @@ impl DependencyLog {
     /// Records a known number of pairs, which lie in the given scopes.
     pub(crate) fn record_all<'a>(
         &mut self,
-        (count, pairs): (usize, impl Iterator<Item = PathDependency>),
+        count: usize,
+        pairs: impl Iterator<Item = PathDependency>,
         scopes: impl Iterator<Item = &'a str>,
     ) {
         self.recorded.path_dependencies.reserve(count);
@@ -256,10 +257,10 @@ impl DependencyLog {
             recorded,
             script_folders,
             scripts,
-            list_queries: listings,
+            list_queries,
             fragment_dependencies,
-            detached: aside,
-            component_start: begin,
+            detached,
+            component_start,
             ..
         } = self;
         // The index of the latest records is checked against the records, which are empty now.
@@ -267,10 +268,10 @@ impl DependencyLog {
         recorded.scopes.clear();
         script_folders.clear();
         scripts.clear();
-        listings.clear();
+        list_queries.clear();
         fragment_dependencies.clear();
-        *aside = DetachedDependencies::default();
-        *begin = DependencyLogMark::default();
+        *detached = DetachedDependencies::default();
+        *component_start = DependencyLogMark::default();
     }
 
     /// Records aspects of a script or of the location of scripts.
@@ -352,19 +353,23 @@ impl DependencyLog {
     /// Ends a component and detaches its records.
     pub(crate) fn end_component_detached(&mut self, outer: DependencyLogMark) {
         let DependencyLogMark {
-            path_dependency_count: pairs,
-            script_folder_count: folders,
-            script_count: scripts,
-            list_query_count: listings,
-            fragment_count: fragments,
+            path_dependency_count,
+            script_folder_count,
+            script_count,
+            list_query_count,
+            fragment_count,
             ..
         } = self.component_start;
         // Later reads are recorded anew: these records are no longer found.
-        self.detached.path_dependencies.extend(self.recorded.path_dependencies.drain(pairs..));
-        self.script_folders.truncate(folders);
-        self.scripts.truncate(scripts);
-        self.detached.list_queries.extend(self.list_queries.drain(listings..));
-        self.detached.fragment_dependencies.extend(self.fragment_dependencies.drain(fragments..));
+        self.detached
+            .path_dependencies
+            .extend(self.recorded.path_dependencies.drain(path_dependency_count..));
+        self.script_folders.truncate(script_folder_count);
+        self.scripts.truncate(script_count);
+        self.detached.list_queries.extend(self.list_queries.drain(list_query_count..));
+        self.detached
+            .fragment_dependencies
+            .extend(self.fragment_dependencies.drain(fragment_count..));
         self.component_start = outer;
     }
 
@@ -400,15 +405,17 @@ impl DependencyLog {
     pub(crate) fn take_all(
         &mut self,
     ) -> (RecordedDependencies, Vec<Arc<ListQuery>>, Vec<Arc<DependencySet>>) {
-        let Self {
-            recorded, list_queries: listings, fragment_dependencies, detached: aside, ..
-        } = self;
+        let Self { recorded, list_queries, fragment_dependencies, detached: aside, .. } = self;
         recorded.path_dependencies.append(&mut aside.path_dependencies);
-        listings.append(&mut aside.list_queries);
+        list_queries.append(&mut aside.list_queries);
         fragment_dependencies.append(&mut aside.fragment_dependencies);
         self.capacity =
             recorded.path_dependencies.len().clamp(SMALL_LOG_CAPACITY, LARGE_LOG_CAPACITY);
-        (std::mem::take(recorded), std::mem::take(listings), std::mem::take(fragment_dependencies))
+        (
+            std::mem::take(recorded),
+            std::mem::take(list_queries),
+            std::mem::take(fragment_dependencies),
+        )
     }
 }
 

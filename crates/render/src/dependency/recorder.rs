@@ -65,17 +65,17 @@ impl DependencyRecorder {
     pub(crate) fn acquire() -> Box<Self> {
         // While a thread ends, its spare recorder may be dropped already.
         let spare = SPARE.try_with(Cell::take).ok().flatten();
-        let mut notepad = spare.unwrap_or_default();
-        notepad.owner_thread = current_thread_number();
-        notepad
+        let mut recorder = spare.unwrap_or_default();
+        recorder.owner_thread = current_thread_number();
+        recorder
     }
 
     /// Empties a recorder for the next rendering of this thread. Cached scopes stay; each counts only once a read lies
     /// in it.
-    pub(crate) fn release(mut notepad: Box<Self>) {
-        notepad.recent.clear();
-        notepad.log.get_mut().clear();
-        SPARE.try_with(|spare| spare.set(Some(notepad))).ok();
+    pub(crate) fn release(mut recorder: Box<Self>) {
+        recorder.recent.clear();
+        recorder.log.get_mut().clear();
+        SPARE.try_with(|spare| spare.set(Some(recorder))).ok();
     }
 
     /// Records aspects of a path.
@@ -193,7 +193,8 @@ impl DependencyRecorder {
     fn lock_flushed_log(&self) -> MutexGuard<'_, DependencyLog> {
         let mut notes = self.log.lock();
         notes.record_all(
-            (self.recent.path_count(), self.recent.path_dependencies()),
+            self.recent.path_count(),
+            self.recent.path_dependencies(),
             self.recent.used_scopes(),
         );
         if let Some(hand) = self.own_recent() {
@@ -406,14 +407,14 @@ mod tests {
 
     #[test]
     fn scopes_are_recorded_whether_there_is_space_or_not() {
-        let (notepad, mut plain) = (DependencyRecorder::default(), DependencyLog::default());
+        let (recorder, mut plain) = (DependencyRecorder::default(), DependencyLog::default());
         // Enough paths to be replaced by their scopes.
         for number in 0..=DependencySet::MAX_PATHS {
             let path = format!("/content/s{}/p{number}", number % (2 * RECENT_SCOPE_COUNT));
-            notepad.record(&path, PathAspects::NAVIGATION_HEAD);
+            recorder.record(&path, PathAspects::NAVIGATION_HEAD);
             plain.record(&path, PathAspects::NAVIGATION_HEAD);
         }
-        let read = notepad.component_dependencies();
+        let read = recorder.component_dependencies();
         assert_eq!(read, plain.component_dependencies());
         for scope in 0..2 * RECENT_SCOPE_COUNT {
             let path = format!("/content/s{scope}");
@@ -428,21 +429,21 @@ mod tests {
     #[test]
     fn a_notepad_that_is_taken_up_again_is_empty() {
         for round in 0..3 {
-            let notepad = DependencyRecorder::acquire();
+            let recorder = DependencyRecorder::acquire();
             // A new scope each time, and more than the cache can hold.
             for number in 0..=RECENT_SCOPE_COUNT {
-                notepad
+                recorder
                     .record(&format!("/content/r{round}-{number}/a"), PathAspects::NAVIGATION_HEAD);
             }
-            let component_mark = notepad.begin_component();
+            let component_mark = recorder.begin_component();
             for number in 0..=DependencySet::MAX_PATHS {
-                notepad
+                recorder
                     .record(&format!("/content/r{round}/p{number}"), PathAspects::NAVIGATION_HEAD);
             }
-            notepad.record_script(&"/apps/a/a.html".into());
-            notepad.end_component_detached(component_mark);
-            notepad.begin_component();
-            let (recorded, listings, fragments) = notepad.take_all();
+            recorder.record_script(&"/apps/a/a.html".into());
+            recorder.end_component_detached(component_mark);
+            recorder.begin_component();
+            let (recorded, listings, fragments) = recorder.take_all();
             assert!(listings.is_empty() && fragments.is_empty());
             let read = recorded.dependencies(&[]);
             let others = (0..3).filter(|other_round| *other_round != round);
@@ -452,8 +453,8 @@ mod tests {
             let scope = hash_path_text(&format!("/content/r{round}"));
             assert_eq!(read.aspects_with_scopes(scope), PathAspects::SUBTREE);
             // The records left by a failed rendering are removed, too.
-            notepad.record("/content/left", PathAspects::NAVIGATION_HEAD);
-            DependencyRecorder::release(notepad);
+            recorder.record("/content/left", PathAspects::NAVIGATION_HEAD);
+            DependencyRecorder::release(recorder);
             let again = DependencyRecorder::acquire();
             assert!(again.component_dependencies().is_empty() && !again.is_in_component());
             again.record("/content/left", PathAspects::MODIFIED_DATE);
@@ -468,27 +469,27 @@ mod tests {
 
     #[test]
     fn another_thread_notes_past_what_is_at_hand() {
-        let notepad = DependencyRecorder::default();
-        notepad.record("/content/a", PathAspects::NAVIGATION_HEAD);
+        let recorder = DependencyRecorder::default();
+        recorder.record("/content/a", PathAspects::NAVIGATION_HEAD);
         std::thread::scope(|scope| {
             let other_thread = scope.spawn(|| {
-                assert!(notepad.own_recent().is_none());
-                notepad.record("/content/a", PathAspects::MODIFIED_DATE);
-                notepad.record("/content/b", PathAspects::NAVIGATION_HEAD);
+                assert!(recorder.own_recent().is_none());
+                recorder.record("/content/a", PathAspects::MODIFIED_DATE);
+                recorder.record("/content/b", PathAspects::NAVIGATION_HEAD);
                 // The other thread sees the recent cache, and removes nothing from it.
                 assert!(
-                    !notepad
+                    !recorder
                         .component_dependencies()
                         .aspects_with_scopes(hash_path_text("/content/a"))
                         .is_empty()
                 );
-                assert_eq!(notepad.recent.path_count(), 1);
+                assert_eq!(recorder.recent.path_count(), 1);
             });
             other_thread.join().unwrap();
         });
-        notepad.record("/content/b", PathAspects::MODIFIED_DATE);
+        recorder.record("/content/b", PathAspects::MODIFIED_DATE);
         let both = PathAspects::NAVIGATION_HEAD.combine(PathAspects::MODIFIED_DATE);
-        let read = notepad.component_dependencies();
+        let read = recorder.component_dependencies();
         assert_eq!(read.aspects_with_scopes(hash_path_text("/content/a")), both);
         assert_eq!(read.aspects_with_scopes(hash_path_text("/content/b")), both);
     }
@@ -522,7 +523,7 @@ mod tests {
         #[test]
         fn what_is_at_hand_is_left_out_nowhere(acts in prop::collection::vec(act(), 0..400)) {
             let aspects = [PathAspects::EXISTENCE, PathAspects::NAVIGATION_HEAD, PathAspects::property("text")];
-            let (notepad, mut plain) = (DependencyRecorder::default(), DependencyLog::default());
+            let (recorder, mut plain) = (DependencyRecorder::default(), DependencyLog::default());
             let scripts: Vec<Arc<str>> =
                 (0..20).map(|number| format!("/apps/c{number}/c.html").into()).collect();
             let places: Vec<Arc<[u64]>> = (0..20_u64).map(|one| [one + 1, 99].into()).collect();
@@ -531,38 +532,38 @@ mod tests {
                 match act {
                     RecorderTestOperation::Record(number, bit) => {
                         let (path, aspects) = (format!("/content/site/p{number}"), aspects[usize::from(bit)]);
-                        notepad.record(&path, aspects);
+                        recorder.record(&path, aspects);
                         plain.record(&path, aspects);
                     }
                     RecorderTestOperation::RecordChild(number) => {
                         let (parent, name) = (NodePath::new("/content/site").unwrap(), format!("p{number}"));
-                        notepad.record_child(&parent, &name, PathAspects::MODIFIED_DATE);
+                        recorder.record_child(&parent, &name, PathAspects::MODIFIED_DATE);
                         plain.record_child(&parent, &name, PathAspects::MODIFIED_DATE);
                     }
                     RecorderTestOperation::RecordScript(number) => {
-                        notepad.record_script(&scripts[usize::from(number)]);
+                        recorder.record_script(&scripts[usize::from(number)]);
                         plain.record_script(&scripts[usize::from(number)]);
                     }
                     RecorderTestOperation::RecordScriptFolders(number) => {
-                        notepad.record_script_folders(Arc::clone(&places[usize::from(number)]));
+                        recorder.record_script_folders(Arc::clone(&places[usize::from(number)]));
                         plain.record_script_folders(Arc::clone(&places[usize::from(number)]));
                     }
-                    RecorderTestOperation::Begin => open.push((notepad.begin_component(), plain.begin_component())),
+                    RecorderTestOperation::Begin => open.push((recorder.begin_component(), plain.begin_component())),
                     RecorderTestOperation::End | RecorderTestOperation::EndDetached => {
                         let Some((outer, plainly)) = open.pop() else { continue };
-                        prop_assert_eq!(notepad.component_dependencies(), plain.component_dependencies());
+                        prop_assert_eq!(recorder.component_dependencies(), plain.component_dependencies());
                         if matches!(act, RecorderTestOperation::End) {
-                            notepad.end_component(outer);
+                            recorder.end_component(outer);
                             plain.end_component(plainly);
                         } else {
-                            notepad.end_component_detached(outer);
+                            recorder.end_component_detached(outer);
                             plain.end_component_detached(plainly);
                         }
                     }
                 }
-                prop_assert_eq!(notepad.component_dependencies(), plain.component_dependencies());
+                prop_assert_eq!(recorder.component_dependencies(), plain.component_dependencies());
             }
-            let ((noted, ..), (plainly, ..)) = (notepad.take_all(), plain.take_all());
+            let ((noted, ..), (plainly, ..)) = (recorder.take_all(), plain.take_all());
             prop_assert_eq!(noted.dependencies(&[]), plainly.dependencies(&[]));
         }
     }

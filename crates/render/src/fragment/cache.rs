@@ -223,13 +223,14 @@ impl FragmentCache {
     pub fn new(options: FragmentCacheOptions) -> Arc<Self> {
         let options =
             FragmentCacheOptions { avg_bytes: options.avg_bytes.min(options.max_bytes), ..options };
-        let (state, ready, seekers) = (Mutex::default(), Condvar::new(), AtomicU64::new(0));
+        let (state, ready_signal, waiting_count) =
+            (Mutex::default(), Condvar::new(), AtomicU64::new(0));
         Arc::new(Self {
             state,
             advance_lock: Mutex::default(),
-            rendering_finished: ready,
+            rendering_finished: ready_signal,
             options,
-            requester_count: seekers,
+            requester_count: waiting_count,
         })
     }
 
@@ -363,7 +364,7 @@ impl FragmentCache {
         component_key: &Arc<str>,
         variation: &str,
         root: ChunkId,
-        seeker: FragmentRequester,
+        requester: FragmentRequester,
     ) -> FragmentLookup {
         let deadline = Instant::now() + RENDER_WAIT_TIMEOUT;
         let mut state = self.state.lock();
@@ -376,7 +377,7 @@ impl FragmentCache {
             let component = state.components.entry(Arc::clone(component_key)).or_default();
             component.last_used = clock;
             let stored =
-                component.slots.get_mut(variation).and_then(|slot| slot.usable_fragment(seeker));
+                component.slots.get_mut(variation).and_then(|slot| slot.usable_fragment(requester));
             if let Some(stored) = stored {
                 stored.last_used = clock;
                 let fragment = Arc::clone(&stored.fragment);
@@ -389,12 +390,12 @@ impl FragmentCache {
                 component.slots.get(variation)
             {
                 let by = *by;
-                if state.would_deadlock(seeker.id, by) {
+                if state.would_deadlock(requester.id, by) {
                     return FragmentLookup::Miss(None);
                 }
-                state.waiting_for.insert(seeker.id, by);
+                state.waiting_for.insert(requester.id, by);
                 let waited = self.rendering_finished.wait_until(&mut state, deadline);
-                state.waiting_for.remove(&seeker.id);
+                state.waiting_for.remove(&requester.id);
                 if waited.timed_out() {
                     return FragmentLookup::Miss(None);
                 }
@@ -404,7 +405,7 @@ impl FragmentCache {
                 Some(FragmentSlot::Ready(fallback)) => Some(fallback),
                 _ => None,
             };
-            let by = seeker.id;
+            let by = requester.id;
             component.slots.insert(
                 variation.to_owned(),
                 FragmentSlot::Rendering { requester_id: by, previous: last },
@@ -589,8 +590,8 @@ impl FragmentCacheState {
                 self.removed += 1;
                 match slot {
                     FragmentSlot::Ready(_) => false,
-                    FragmentSlot::Rendering { previous: last, .. } => {
-                        *last = None;
+                    FragmentSlot::Rendering { previous, .. } => {
+                        *previous = None;
                         true
                     }
                 }
@@ -638,23 +639,25 @@ impl FragmentCacheState {
 
 impl FragmentSlot {
     /// Returns the fragment that a request may use.
-    fn usable_fragment(&mut self, seeker: FragmentRequester) -> Option<&mut StoredFragment> {
+    fn usable_fragment(&mut self, requester: FragmentRequester) -> Option<&mut StoredFragment> {
         let is_good = |stored: &&mut StoredFragment| {
-            stored.expires_at.is_none_or(|expires| seeker.now < expires)
+            stored.expires_at.is_none_or(|expires| requester.now < expires)
         };
         match self {
-            Self::Ready(stored) => Some(stored).filter(|_| !seeker.bypasses_cached).filter(is_good),
-            // Another request renders it.
-            Self::Rendering { requester_id: by, previous: last } => {
-                last.as_mut().filter(|_| !seeker.bypasses_cached && *by != seeker.id)
+            Self::Ready(stored) => {
+                Some(stored).filter(|_| !requester.bypasses_cached).filter(is_good)
             }
+            // Another request renders it.
+            Self::Rendering { requester_id, previous } => previous
+                .as_mut()
+                .filter(|_| !requester.bypasses_cached && *requester_id != requester.id),
         }
     }
 
     /// Returns the stored fragment.
     fn stored_fragment(&self) -> Option<&StoredFragment> {
         match self {
-            Self::Rendering { previous: last, .. } => last.as_ref(),
+            Self::Rendering { previous, .. } => previous.as_ref(),
             Self::Ready(stored) => Some(stored),
         }
     }
@@ -870,9 +873,9 @@ mod tests {
         cache: &Arc<FragmentCache>,
         root: ChunkId,
         component_key: &str,
-        seeker: FragmentRequester,
+        requester: FragmentRequester,
     ) -> FragmentLookup {
-        cache.look_up(&component_key.into(), "", root, seeker)
+        cache.look_up(&component_key.into(), "", root, requester)
     }
 
     fn text(lookup: FragmentLookup) -> String {

@@ -262,15 +262,15 @@ impl FragmentDirectives {
     }
 
     /// Returns the variation of a request, or the reason why its output is not cached.
-    pub(crate) fn variation(&self, asker: &VariationInput<'_>) -> Result<String, UncachedReason> {
+    pub(crate) fn variation(&self, input: &VariationInput<'_>) -> Result<String, UncachedReason> {
         if let Some(reason) = self.refusal_reason {
             return Err(reason);
         }
-        if asker.parameters.names().any(|name| self.forbidden_params.includes(name)) {
+        if input.parameters.names().any(|name| self.forbidden_params.includes(name)) {
             return Err(UncachedReason::Parameter);
         }
-        if self.schemes.as_ref().is_some_and(|all| !all.iter().any(|scheme| scheme == asker.scheme))
-            || self.ports.as_ref().is_some_and(|all| !all.contains(&asker.port))
+        if self.schemes.as_ref().is_some_and(|all| !all.iter().any(|scheme| scheme == input.scheme))
+            || self.ports.as_ref().is_some_and(|all| !all.contains(&input.port))
         {
             return Err(UncachedReason::SchemeOrPort);
         }
@@ -284,32 +284,32 @@ impl FragmentDirectives {
         };
         for vary in &self.vary {
             match vary {
-                VaryDirective::Uri => add("uri", asker.uri),
-                VaryDirective::Site => add("site", asker.site),
+                VaryDirective::Uri => add("uri", input.uri),
+                VaryDirective::Site => add("site", input.site),
                 VaryDirective::Element => {
-                    add("element", &join_parameter_values(asker.parameters, "__element"))
+                    add("element", &join_parameter_values(input.parameters, "__element"))
                 }
-                VaryDirective::Device => add("device", asker.device),
+                VaryDirective::Device => add("device", input.device),
                 // Fragments are cached per component path already.
                 VaryDirective::ContainerElement => {}
-                VaryDirective::Locale => add("locale", asker.locale),
+                VaryDirective::Locale => add("locale", input.locale),
                 VaryDirective::Encoding => add("encoding", "UTF-8"),
-                VaryDirective::Ip => add("ip", asker.ip),
-                VaryDirective::User => add("user", asker.user),
+                VaryDirective::Ip => add("ip", input.ip),
+                VaryDirective::User => add("user", input.user),
             }
         }
         let mut names: Vec<&str> =
-            asker.parameters.names().filter(|name| self.included_params.includes(name)).collect();
+            input.parameters.names().filter(|name| self.included_params.includes(name)).collect();
         names.sort_unstable();
         for name in names {
             add("param", name);
-            add("values", &join_parameter_values(asker.parameters, name));
+            add("values", &join_parameter_values(input.parameters, name));
         }
         if self.schemes.is_some() {
-            add("scheme", asker.scheme);
+            add("scheme", input.scheme);
         }
         if self.ports.is_some() {
-            add("port", &asker.port.to_string());
+            add("port", &input.port.to_string());
         }
         Ok(text)
     }
@@ -363,7 +363,7 @@ mod tests {
     /// Returns the variation of a request for `/a.html` with a query, or the reason why there is none.
     fn variation(text: &str, query: &str) -> String {
         let parameters = RequestParameters::parse(query);
-        let asker = VariationInput {
+        let input = VariationInput {
             uri: "/a.html",
             site: "/content/site",
             scheme: "https",
@@ -374,7 +374,7 @@ mod tests {
             locale: "en",
             parameters: &parameters,
         };
-        match FragmentDirectives::parse(text).map(|directives| directives.variation(&asker)) {
+        match FragmentDirectives::parse(text).map(|directives| directives.variation(&input)) {
             Err(mistake) => format!("mistake: {mistake}"),
             Ok(Err(reason)) => format!("not kept: {}", reason.name()),
             Ok(Ok(text)) => text,

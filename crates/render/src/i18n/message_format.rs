@@ -214,7 +214,7 @@ impl ChoiceArgument {
     fn displayed_number(&self) -> Option<f64> {
         match self {
             Self::Keyword(_) => None,
-            Self::Number { displayed_number: number, .. } => Some(*number),
+            Self::Number { displayed_number, .. } => Some(*displayed_number),
         }
     }
 

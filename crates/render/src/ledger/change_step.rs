@@ -68,7 +68,7 @@ impl DependencyLedger {
         let counters = &self.0.counters;
         counters.changes.fetch_add(u64::from(!touched.is_empty()), Ordering::Relaxed);
         counters
-            .everything
+            .full_invalidations
             .fetch_add(u64::from(touched.is_everything_changed()), Ordering::Relaxed);
         let documents = touched.document_count();
         let is_idle = touched.is_empty() && !is_lost;
@@ -80,21 +80,21 @@ impl DependencyLedger {
         let ends = [from.root_id(), to];
         let since = self.changes_since_strays(ends, after);
         let step = FollowerStep { end_roots: ends, changes: Arc::new(touched) };
-        let (is_altered, StepImpact { candidates, clock: step_clock, stray_only_count: strays }) = {
+        let (is_altered, StepImpact { candidates, clock, stray_only_count }) = {
             let mut index = self.0.index.lock();
             let is_altered = index.is_rendering_changed();
             let concerned = index.record_step(step, &same, &since);
             self.0.step_count.store(index.step_count(), Ordering::Release);
             (is_altered, concerned)
         };
-        counters.strays.fetch_add(strays as u64, Ordering::Relaxed);
+        counters.skipped_state_urls.fetch_add(stray_only_count as u64, Ordering::Relaxed);
         let (named, same) = self.split_by_comparison(candidates, after, draw);
         let (number, urls, mut scopes) = self.0.index.lock().collect_answer(&named);
         if is_idle && !is_altered {
             // Nothing changed for the others.
             scopes = self.0.index.lock().pending_scopes(scopes);
         }
-        counters.named.fetch_add(urls.len() as u64, Ordering::Relaxed);
+        counters.urls_affected.fetch_add(urls.len() as u64, Ordering::Relaxed);
         let spared = same.len();
         Ok(AffectedUrls {
             urls,
@@ -102,7 +102,7 @@ impl DependencyLedger {
             changed_documents: documents,
             unchanged_urls: spared,
             answer_number: number,
-            step_end: Some((step_clock, to)),
+            step_end: Some((clock, to)),
             unchanged: same,
         })
     }
@@ -150,30 +150,30 @@ impl DependencyLedger {
         after: &Snapshot,
     ) -> HashSet<u64> {
         let mut query_results = self.0.query_results.lock();
-        let ListQueryResults { root: state, result_by_query: results } = &mut *query_results;
+        let ListQueryResults { root: state, result_by_query } = &mut *query_results;
         if *state != Some(before.root_id()) {
-            results.clear();
+            result_by_query.clear();
         }
         *state = Some(after.root_id());
         let doubtful = {
             let mut index = self.0.index.lock();
             let doubtful = index.possibly_changed_queries(touched);
             // Later changes of a list that is no longer recorded would not be noticed.
-            results.retain(|id, _| index.has_list_query(*id));
+            result_by_query.retain(|id, _| index.has_list_query(*id));
             doubtful
         };
         if touched.is_everything_changed() || doubtful.len() > MAX_REPEATED_QUERIES {
             // The results of the others may not match what visitors see now, either.
-            results.clear();
+            result_by_query.clear();
             return HashSet::new();
         }
         let (mut same, mut left) = (HashSet::new(), MAX_QUERY_LOOKUPS);
         for listing in doubtful {
-            let old = results.remove(&listing.id());
+            let old = result_by_query.remove(&listing.id());
             if left == 0 {
                 continue;
             }
-            self.0.counters.asked.fetch_add(1, Ordering::Relaxed);
+            self.0.counters.lists_requeried.fetch_add(1, Ordering::Relaxed);
             let mut ask = |state: &Snapshot| {
                 let (digest, reads) = listing.digest_results(state)?;
                 left = left.saturating_sub(reads);
@@ -181,12 +181,12 @@ impl DependencyLedger {
             };
             let old = old.or_else(|| ask(before));
             let new = ask(after);
-            results.extend(new.map(|new| (listing.id(), new)));
+            result_by_query.extend(new.map(|new| (listing.id(), new)));
             if old.is_some() && old == new {
                 same.insert(listing.id());
             }
         }
-        self.0.counters.unchanged.fetch_add(same.len() as u64, Ordering::Relaxed);
+        self.0.counters.lists_unchanged.fetch_add(same.len() as u64, Ordering::Relaxed);
         same
     }
 
@@ -206,7 +206,7 @@ impl DependencyLedger {
             let is_tried = is_in_time && (is_few || candidate.may_be_unaffected());
             let looked = candidate.fingerprint.as_ref().filter(|_| is_tried).and_then(|look| {
                 left -= 1;
-                self.0.counters.compared.fetch_add(1, Ordering::Relaxed);
+                self.0.counters.comparison_renderings.fetch_add(1, Ordering::Relaxed);
                 let mut read = DependencySet::default();
                 for request in look.repeat_requests(&candidate.url) {
                     let response = draw(after, &request)?;
@@ -223,7 +223,7 @@ impl DependencyLedger {
                 None => named.push(candidate.url),
             }
         }
-        self.0.counters.spared.fetch_add(same.len() as u64, Ordering::Relaxed);
+        self.0.counters.urls_unchanged.fetch_add(same.len() as u64, Ordering::Relaxed);
         (named, same)
     }
 
@@ -261,11 +261,11 @@ impl DependencyLedger {
 
     /// Records that the flushes of an answer are stored, so that they will be sent in any case.
     pub fn acknowledge(&self, affected: &AffectedUrls) {
-        let AffectedUrls { urls, scopes, answer_number: number, step_end: end, .. } = affected;
+        let AffectedUrls { urls, scopes, answer_number, step_end, .. } = affected;
         let mut index = self.0.index.lock();
         index.acknowledge(AcknowledgedAnswer {
-            answer_number: *number,
-            step_end: *end,
+            answer_number: *answer_number,
+            step_end: *step_end,
             urls,
             scopes,
         });

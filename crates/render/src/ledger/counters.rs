@@ -19,39 +19,37 @@ macro_rules! counters {
 
 counters! {
     /// Renderings recorded.
-    recorded,
+    renderings_recorded,
     /// Renderings that read more than earlier ones of their URL; each stores a row.
-    grown,
+    dependency_additions,
     /// Renderings repeated because a change overtook them, or may have.
-    outdated,
+    renderings_overtaken,
     /// Renderings that could not be recorded; a rise means that the disk is full or broken.
-    lost,
+    record_failures,
     /// Changes processed.
     changes,
     /// URLs in answers.
-    named,
+    urls_affected,
     /// Renderings made to see whether a URL shows a change.
-    compared,
+    comparison_renderings,
     /// URLs that depend on changed content, but do not show it.
-    spared,
+    urls_unchanged,
     /// Lists queried again because a change may have changed their results.
-    asked,
+    lists_requeried,
     /// Repeated lists with an unchanged result.
-    unchanged,
+    lists_unchanged,
     /// Renderings of URLs without content that were not recorded, and so not cached; a rise means that a client invents
     /// addresses.
-    crowded,
+    renderings_refused,
     /// URLs affected because of a copy of a skipped state; many mean that activations follow each other faster than
     /// they are processed.
-    strays,
+    skipped_state_urls,
     /// Answers that named every URL, because access rights changed.
-    everything,
+    full_invalidations,
     /// URLs evicted to bound memory; a rise means that the limit is too low.
-    given_up,
-    /// Renderings with so many reads that the ledger stores subtrees instead.
-    coarse,
+    evictions,
     /// URLs taken over from removed publishers.
-    taken_over,
+    urls_taken_over,
     /// Rows stored.
-    stored,
+    rows_stored,
 }

@@ -298,7 +298,7 @@ impl UrlDependencyIndex {
     /// Returns true if a rendering that began after the step with a number has the recorded reads, fingerprint and kind
     /// of its URL, as most have; nothing else need be recorded then.
     pub(super) fn record_if_known(&mut self, began: u64, sketch: UrlRenderingDigest<'_>) -> bool {
-        let UrlRenderingDigest { url, root, digest, fingerprint: look, is_fault } = sketch;
+        let UrlRenderingDigest { url, root, digest, fingerprint, is_fault } = sketch;
         if began != self.step_number
             || (!self.pending_urls.is_empty() && self.pending_urls.contains(url))
         {
@@ -308,10 +308,10 @@ impl UrlDependencyIndex {
         let Some(at) = self.slot_by_url.get(url).copied() else { return false };
         let is_astray = self.is_stray_root(root);
         let Some(entry) = self.entry_mut(at) else { return false };
-        let looks_alike = match (entry.fingerprint.as_deref(), look) {
+        let looks_alike = match (entry.fingerprint.as_deref(), fingerprint) {
             // The first copy after a flush starts anew.
-            (recorded_look, look) if entry.is_flushed => recorded_look == look,
-            (Some(recorded_look), Some(look)) => recorded_look.covers(look),
+            (recorded_look, fingerprint) if entry.is_flushed => recorded_look == fingerprint,
+            (Some(recorded_look), Some(fingerprint)) => recorded_look.covers(fingerprint),
             (recorded_look, _) => recorded_look.is_none(),
         };
         let is_known = entry.digest == Some(digest) && looks_alike && entry.is_fault == is_fault;
@@ -327,9 +327,9 @@ impl UrlDependencyIndex {
 
     /// Records a rendering that began after the step with a number.
     pub(super) fn record(&mut self, began: u64, rendering: UrlRendering<'_>) -> IndexRecordOutcome {
-        let UrlRendering { url, root, dependencies: read, digest, fingerprint: look, is_fault } =
+        let UrlRendering { url, root, dependencies, digest, fingerprint: look, is_fault } =
             rendering;
-        if self.is_outdated(began, root, read) {
+        if self.is_outdated(began, root, dependencies) {
             return IndexRecordOutcome::Outdated;
         }
         if url.len() > MAX_URL_BYTES {
@@ -351,7 +351,7 @@ impl UrlDependencyIndex {
         if let Some(entry) = at.and_then(|at| self.entry_mut(at)) {
             entry.last_rendered = clock;
             if is_owed {
-                entry.record_since_answer(read, look.as_ref());
+                entry.record_since_answer(dependencies, look.as_ref());
             }
             if !entry.is_flushed {
                 // Copies of an earlier rendering with another fingerprint may exist.
@@ -359,17 +359,18 @@ impl UrlDependencyIndex {
                 only_faults &= entry.is_fault;
             }
             let is_known = if entry.is_flushed {
-                *entry.dependencies == *read
+                *entry.dependencies == *dependencies
             } else {
-                entry.dependencies.contains(read)
+                entry.dependencies.contains(dependencies)
             };
             // A row with an older fingerprint would hide a change back to it.
             if is_known && entry.fingerprint == look && entry.is_fault == only_faults {
                 entry.is_flushed = false;
-                entry.digest = digest.filter(|_| *entry.dependencies == *read).or(entry.digest);
+                entry.digest =
+                    digest.filter(|_| *entry.dependencies == *dependencies).or(entry.digest);
                 known_at = at;
             } else {
-                grown = (!entry.is_flushed).then(|| entry.dependencies.union(read));
+                grown = (!entry.is_flushed).then(|| entry.dependencies.union(dependencies));
             }
         }
         // The existence of strays must survive a kill, too; their number need not.
@@ -389,7 +390,8 @@ impl UrlDependencyIndex {
             return IndexRecordOutcome::Changed { evicted_count: 0 };
         }
         let digest = digest.filter(|_| grown.is_none());
-        let at = self.set_dependencies(url, Arc::new(grown.unwrap_or_else(|| read.clone())));
+        let at =
+            self.set_dependencies(url, Arc::new(grown.unwrap_or_else(|| dependencies.clone())));
         self.set_fingerprint(at, look);
         self.set_fault(at, only_faults);
         if let Some(entry) = self.entry_mut(at) {
@@ -653,11 +655,11 @@ impl UrlDependencyIndex {
         }
         let strays = affected.len() - by_step;
         let candidate = |(at, shared): (u32, PathAspects)| {
-            let UrlDependencyEntry { url, fingerprint: look, .. } = self.entry(at)?;
+            let UrlDependencyEntry { url, fingerprint, .. } = self.entry(at)?;
             Some(FlushCandidate {
                 url: Arc::clone(url),
                 touched_aspects: shared,
-                fingerprint: look.clone(),
+                fingerprint: fingerprint.clone(),
             })
         };
         let mut candidates: Vec<FlushCandidate> =
@@ -753,22 +755,24 @@ impl UrlDependencyIndex {
 
     /// Records that the flushes of an answer are stored.
     pub(super) fn acknowledge(&mut self, answer: AcknowledgedAnswer<'_>) {
-        let AcknowledgedAnswer { answer_number: answered, step_end: end, urls, scopes } = answer;
-        if let Some((seen_number, end)) = end.filter(|_| self.acknowledged_number < answered) {
-            (self.acknowledged_number, self.acknowledged_root) = (answered, Some(end));
-            let over = self.stray_copies.remove_acknowledged(seen_number, end);
+        let AcknowledgedAnswer { answer_number, step_end, urls, scopes } = answer;
+        if let Some((seen_number, step_end)) =
+            step_end.filter(|_| self.acknowledged_number < answer_number)
+        {
+            (self.acknowledged_number, self.acknowledged_root) = (answer_number, Some(step_end));
+            let over = self.stray_copies.remove_acknowledged(seen_number, step_end);
             over.into_iter().for_each(|at| self.mark_dirty(at));
         }
         for url in urls {
             self.pending_urls.remove(url.as_str());
             let Some(at) = self.slot_by_url.get(url.as_str()).copied() else { continue };
-            if self.stray_copies.remove_recorded_until(at, answered) {
+            if self.stray_copies.remove_recorded_until(at, answer_number) {
                 self.mark_dirty(at);
             }
             let Some(entry) = self.entry_mut(at) else { continue };
             let rendered_at = entry.last_rendered;
             let Some((read, look)) = entry.since_answer.take() else {
-                entry.is_flushed = rendered_at <= answered;
+                entry.is_flushed = rendered_at <= answer_number;
                 if entry.is_flushed && entry.is_fault {
                     // No copy exists any more, and the URL may never be requested again.
                     self.remove_url(at);
@@ -782,7 +786,7 @@ impl UrlDependencyIndex {
                 entry.last_rendered = rendered_at;
             }
         }
-        self.scopes.acknowledge(scopes, answered);
+        self.scopes.acknowledge(scopes, answer_number);
     }
 
     /// Records that the follower is at a state although no answered step ends there: no flush was needed.

@@ -66,7 +66,7 @@ impl DependencyLedger {
                 self.0.store_signal.notify_one();
             }
         }
-        self.0.counters.stored.fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
+        self.0.counters.rows_stored.fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
         stored.map(drop)
     }
 
@@ -83,16 +83,16 @@ impl DependencyLedger {
         self.store_pending().await?;
         for mut publisher in self.0.table.dead_publishers(now, PUBLISHER_TIMEOUT).await? {
             let stored_ledger = self.0.table.take_over(&mut publisher, now).await?;
-            let Some(StoredLedger { rows, is_complete: is_whole, .. }) = stored_ledger else {
+            let Some(StoredLedger { rows, is_complete, .. }) = stored_ledger else {
                 continue;
             };
-            self.0.counters.taken_over.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            self.0.counters.urls_taken_over.fetch_add(rows.len() as u64, Ordering::Relaxed);
             tracing::info!(
                 publisher = publisher.publisher_name(),
                 urls = rows.len(),
                 "took over the URLs of a dead publisher"
             );
-            self.adopt_rows(rows, is_whole);
+            self.adopt_rows(rows, is_complete);
             self.store_pending().await?;
             self.0.table.delete_publisher(&publisher).await?;
             self.0.taken_over_publishers.lock().push(publisher.publisher_name().to_owned());

@@ -48,6 +48,7 @@ mod journal;
 mod ledger_error;
 mod maintenance;
 mod response_fingerprint;
+mod site_folder;
 mod stray_copy;
 mod table;
 mod url_rendering;
@@ -156,8 +157,7 @@ impl DependencyLedger {
     pub async fn open(options: LedgerOptions, now: SystemTime) -> LedgerResult<Self> {
         let (journal, unstored) = LedgerJournal::open(&options.folder)?;
         let table = LedgerTable::new(options.pool, options.publisher, options.boot);
-        let StoredLedger { rows, is_complete: is_whole, renderer_fingerprint: drawn_by } =
-            table.open(now).await?;
+        let StoredLedger { rows, is_complete, renderer_fingerprint } = table.open(now).await?;
         let [_, retired_names] = table.publisher_names().await?;
         let mut index = UrlDependencyIndex::new(journal, options.max_urls);
         for row in rows {
@@ -166,8 +166,8 @@ impl DependencyLedger {
         for url in unstored {
             index.load_unstored_url(&url);
         }
-        let is_drawn_alike = drawn_by.as_ref() == Some(&options.renderer_fingerprint);
-        match (is_whole, drawn_by.is_some() && !is_drawn_alike) {
+        let is_drawn_alike = renderer_fingerprint.as_ref() == Some(&options.renderer_fingerprint);
+        match (is_complete, renderer_fingerprint.is_some() && !is_drawn_alike) {
             (true, _) => {}
             (false, true) => index.add_pending_scope("/"),
             (false, false) => index.add_scope("/"),
@@ -261,7 +261,7 @@ impl DependencyLedger {
             UrlRenderingDigest { url, root, digest: digest.0, fingerprint: look, is_fault: false };
         let is_known = index.record_if_known(ticket.0, sketch);
         drop(index);
-        self.0.counters.recorded.fetch_add(u64::from(is_known), Ordering::Relaxed);
+        self.0.counters.renderings_recorded.fetch_add(u64::from(is_known), Ordering::Relaxed);
         is_known
     }
 
@@ -284,7 +284,7 @@ impl DependencyLedger {
         let digest = response.reads.digest(self.0.digest_keys);
         let sketch = UrlRenderingDigest { url, root, digest, fingerprint: look.as_ref(), is_fault };
         if self.0.index.lock().record_if_known(ticket.0, sketch) {
-            self.0.counters.recorded.fetch_add(1, Ordering::Relaxed);
+            self.0.counters.renderings_recorded.fetch_add(1, Ordering::Relaxed);
             return RecordOutcome::Recorded;
         }
         let (read, digest) = (&response.reads.dependencies(), Some(digest));
@@ -297,26 +297,26 @@ impl DependencyLedger {
     fn record_rendering(&self, ticket: RenderTicket, rendering: UrlRendering<'_>) -> RecordOutcome {
         let counters = &self.0.counters;
         let count = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
-        count(&counters.recorded, 1);
+        count(&counters.renderings_recorded, 1);
         let outcome = self.0.index.lock().record(ticket.0, rendering);
         match outcome {
             IndexRecordOutcome::AlreadyKnown => RecordOutcome::Recorded,
-            IndexRecordOutcome::Changed { evicted_count: given_up } => {
-                count(&counters.grown, 1);
-                count(&counters.given_up, given_up);
+            IndexRecordOutcome::Changed { evicted_count } => {
+                count(&counters.dependency_additions, 1);
+                count(&counters.evictions, evicted_count);
                 self.0.store_signal.notify_one();
                 RecordOutcome::Recorded
             }
             IndexRecordOutcome::Outdated => {
-                count(&counters.outdated, 1);
+                count(&counters.renderings_overtaken, 1);
                 RecordOutcome::Outdated
             }
             IndexRecordOutcome::NotRecorded => {
-                count(&counters.lost, 1);
+                count(&counters.record_failures, 1);
                 RecordOutcome::NotRecorded
             }
             IndexRecordOutcome::TooManyFaults => {
-                count(&counters.crowded, 1);
+                count(&counters.renderings_refused, 1);
                 RecordOutcome::TooManyFaults
             }
         }
@@ -433,7 +433,7 @@ mod tests {
         assert!(!is_known());
         drop(guard);
         assert!(is_known());
-        let recorded = ledger.0.counters.recorded.load(Ordering::Relaxed);
+        let recorded = ledger.0.counters.renderings_recorded.load(Ordering::Relaxed);
         assert_eq!(recorded, 3, "as often as it was answered");
     }
 }

@@ -100,8 +100,8 @@ impl ResponseFingerprint {
 
     /// Returns the fingerprint of the copies of both; `None` if they differ.
     pub(super) fn join(&self, other: &Self) -> Option<Self> {
-        let askers = self.client_flags | other.client_flags;
-        self.equals_ignoring_client(other).then(|| Self { client_flags: askers, ..self.clone() })
+        let client_flags = self.client_flags | other.client_flags;
+        self.equals_ignoring_client(other).then(|| Self { client_flags, ..self.clone() })
     }
 
     /// Encodes the fingerprint: the digest, the kinds of clients, and the host if it matters.
@@ -128,13 +128,13 @@ impl ResponseFingerprint {
             0 => host.is_empty().then_some(None)?,
             _ => Some((std::str::from_utf8(host).ok()?.into(), bits & TLS_FLAG != 0)),
         };
-        let askers = bits & (PLAIN_CLIENT_FLAG | FILLING_CACHE_FLAG);
+        let client_flags = bits & (PLAIN_CLIENT_FLAG | FILLING_CACHE_FLAG);
         let digest = [u64::from_le_bytes(first), u64::from_le_bytes(second)];
         let takes_parameters = bits & QUERY_FLAG != 0;
-        (askers != 0).then_some(Self {
+        (client_flags != 0).then_some(Self {
             digest,
             host_and_tls,
-            client_flags: askers,
+            client_flags,
             reads_parameters: takes_parameters,
         })
     }
@@ -307,7 +307,7 @@ mod tests {
     fn looks_are_read_back() {
         for host_and_tls in [None, Some(("".into(), false)), Some(("www.example.com".into(), true))]
         {
-            for (askers, takes_parameters) in [
+            for (client_flags, takes_parameters) in [
                 (PLAIN_CLIENT_FLAG, false),
                 (FILLING_CACHE_FLAG, true),
                 (PLAIN_CLIENT_FLAG | FILLING_CACHE_FLAG, false),
@@ -316,7 +316,7 @@ mod tests {
                 let look = ResponseFingerprint {
                     digest: [1, u64::MAX],
                     host_and_tls,
-                    client_flags: askers,
+                    client_flags,
                     reads_parameters: takes_parameters,
                 };
                 assert_eq!(ResponseFingerprint::from_bytes(&look.to_bytes()), Some(look));
@@ -367,12 +367,12 @@ mod tests {
 
     #[test]
     fn looks_are_joined_where_the_bytes_are_the_same() {
-        let look = |digest, askers| {
+        let look = |digest, client_flags| {
             let takes_parameters = false;
             ResponseFingerprint {
                 digest: [digest, 0],
                 host_and_tls: None,
-                client_flags: askers,
+                client_flags,
                 reads_parameters: takes_parameters,
             }
         };

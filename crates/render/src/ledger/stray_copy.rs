@@ -73,9 +73,9 @@ impl StrayCopies {
     }
 
     /// Removes those of a URL that were recorded up to a time; returns true if it had some and has none left.
-    pub(super) fn remove_recorded_until(&mut self, at: u32, moment: u64) -> bool {
+    pub(super) fn remove_recorded_until(&mut self, at: u32, step_end: u64) -> bool {
         let Some(strays) = self.0.get_mut(&at) else { return false };
-        strays.retain(|copy| copy.recorded_at > moment);
+        strays.retain(|copy| copy.recorded_at > step_end);
         let is_over = strays.is_empty();
         if is_over {
             self.0.remove(&at);
@@ -84,16 +84,16 @@ impl StrayCopies {
     }
 
     /// Removes those that were recorded up to a time, and those of a state; returns the URLs that have none left.
-    pub(super) fn remove_acknowledged(&mut self, moment: u64, root: ChunkId) -> Vec<u32> {
-        let mut over = Vec::new();
+    pub(super) fn remove_acknowledged(&mut self, step_end: u64, root: ChunkId) -> Vec<u32> {
+        let mut urls = Vec::new();
         self.0.retain(|at, strays| {
-            strays.retain(|copy| copy.recorded_at > moment && copy.root != Some(root));
+            strays.retain(|copy| copy.recorded_at > step_end && copy.root != Some(root));
             if strays.is_empty() {
-                over.push(*at);
+                urls.push(*at);
             }
             !strays.is_empty()
         });
-        over
+        urls
     }
 
     /// Removes all; returns their URLs.

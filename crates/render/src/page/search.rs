@@ -92,7 +92,7 @@ pub(crate) fn search_pages(
     // One more row shows whether a page follows.
     request.limit = Some(limit as u64 + 1);
     request.component = search.component;
-    let QueryPage { mut rows, full_text_status: words_by, .. } =
+    let QueryPage { mut rows, full_text_status, .. } =
         reader.run_query(engine, &request, search.root.path())?;
     let is_more = rows.len() > limit && number < MAX_PAGE_NUMBER;
     rows.truncate(limit);
@@ -100,7 +100,7 @@ pub(crate) fn search_pages(
         let page = row.node()?.clone();
         Some(PageSearchHit { page, excerpt: row.excerpt })
     });
-    let is_building = words_by == FullTextIndexStatus::Building;
+    let is_building = full_text_status == FullTextIndexStatus::Building;
     Ok(PageSearchResults {
         hits: hits.collect(),
         has_more: is_more,

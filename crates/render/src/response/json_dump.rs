@@ -5,7 +5,7 @@ use tympan_content::{BorrowedNode, BorrowedProperty, BorrowedValue, Node, ValueT
 use crate::dependency::content_reader::ContentReader;
 
 /// Maximum number of nodes in one response, unless only the children were requested.
-pub(crate) const MAX_JSON_NODES: usize = 200;
+const MAX_JSON_NODES: usize = 200;
 
 /// Initial capacity for a node with few properties, in bytes.
 const MIN_NODE_CAPACITY: usize = 512;

@@ -280,9 +280,9 @@ impl CompiledScripts {
         (resource_type, super_type): (&str, Option<&str>),
         criteria: &ScriptCriteria<'_>,
     ) -> Option<Arc<ScriptInfo>> {
-        let ScriptResolution { script, searched_folders: folders, .. } =
+        let ScriptResolution { script, searched_folders, .. } =
             self.resolve_script((resource_type, super_type), criteria);
-        reader.record_script_folders(folders);
+        reader.record_script_folders(searched_folders);
         script
     }
 

@@ -10,7 +10,7 @@ use super::name_match::{ScriptCriteria, ScriptMatch, match_script_name};
 pub(crate) const SCRIPT_SEARCH_PATHS: [&str; 2] = ["/apps/", "/libs/"];
 
 /// The type at the end of every chain of super types.
-pub(crate) const DEFAULT_RESOURCE_TYPE: &str = "sling/servlet/default";
+const DEFAULT_RESOURCE_TYPE: &str = "sling/servlet/default";
 
 /// The folder of the scripts that render errors.
 pub(crate) const ERROR_HANDLER_TYPE: &str = "sling/servlet/errorhandler";

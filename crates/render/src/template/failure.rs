@@ -148,7 +148,7 @@ fn error_excerpt(error: &Error, origin: Option<&RewrittenTemplate>) -> Option<St
 }
 
 /// Returns the lines around a fault, with carets below the faulty expression.
-pub(crate) fn source_excerpt(source: &str, line: usize, range: Option<&Range<usize>>) -> String {
+fn source_excerpt(source: &str, line: usize, range: Option<&Range<usize>>) -> String {
     let first = line.saturating_sub(CONTEXT_LINES).max(1);
     let mut text = String::new();
     for (number, content) in source.lines().enumerate().map(|(at, content)| (at + 1, content)) {

@@ -71,26 +71,26 @@ pub(super) struct PreparedComponent {
 }
 
 impl RenderScope {
-    /// Renders a component, or uses its cached fragment. `find` reads the resource; `draw` renders it.
+    /// Renders a component, or uses its cached fragment. `find` reads the resource; `render` renders it.
     pub(crate) fn render_cached(
         self: &Arc<Self>,
         hole: &FragmentHole,
         find: impl FnOnce() -> Result<ContentResource, ComponentFailure>,
-        draw: impl FnOnce(&ContentResource) -> Result<String, ComponentFailure>,
+        render: impl FnOnce(&ContentResource) -> Result<String, ComponentFailure>,
     ) -> Result<String, ComponentFailure> {
         let Some(fragments) = &self.fragments else {
-            return draw(&find()?);
+            return render(&find()?);
         };
         let component_key = self.hole_location(hole);
         if fragments.cache_override == FragmentCacheOverride::None
             && !self.is_capturing()
             && let Some(refusing) = fragments.cache.record_if_uncached(&component_key)
         {
-            return self.render_uncached(fragments, &component_key, &refusing, (find, draw));
+            return self.render_uncached(fragments, &component_key, &refusing, (find, render));
         }
         let component_key: Arc<str> = component_key.into();
         let mark = self.reader.begin_component();
-        let result = self.lookup_or_render(fragments, &component_key, (find, draw));
+        let result = self.lookup_or_render(fragments, &component_key, (find, render));
         if self.is_capturing() {
             // It is looked up separately whenever the enclosing fragment is used.
             self.reader.end_component_detached(mark);
@@ -106,30 +106,30 @@ impl RenderScope {
         fragments: &RequestFragments,
         component_key: &str,
         refusing: &Arc<FragmentDirectives>,
-        (find, draw): (
+        (find, render): (
             impl FnOnce() -> Result<ContentResource, ComponentFailure>,
             impl FnOnce(&ContentResource) -> Result<String, ComponentFailure>,
         ),
     ) -> Result<String, ComponentFailure> {
-        let ready = self.prepare_component(find()?);
-        if ready.directives != *refusing {
+        let component = self.prepare_component(find()?);
+        if component.directives != *refusing {
             // The component's type changed. It is rendered for the cache the next time: the reads that found it count,
             // too.
             fragments.cache.record_component_traits(
                 &component_key.into(),
-                &ready.directives,
+                &component.directives,
                 RequestFacts::default(),
             );
         }
         self.count_fragment_lookup(|counts| counts.uncacheable += 1);
-        draw(&ready.resource)
+        render(&component.resource)
     }
 
     fn lookup_or_render(
         self: &Arc<Self>,
         fragments: &RequestFragments,
         component_key: &Arc<str>,
-        (find, draw): (
+        (find, render): (
             impl FnOnce() -> Result<ContentResource, ComponentFailure>,
             impl FnOnce(&ContentResource) -> Result<String, ComponentFailure>,
         ),
@@ -143,11 +143,11 @@ impl RenderScope {
         let (directives, facts) = match known_traits {
             Some(unit) => (unit.directives, unit.request_facts),
             None => {
-                let ready =
+                let component =
                     self.prepare_component(find.take().ok_or(ComponentFailure::NoTarget)?()?);
-                let directives = Arc::clone(&ready.directives);
+                let directives = Arc::clone(&component.directives);
                 cache.record_component_traits(component_key, &directives, RequestFacts::default());
-                prepared = Some(ready);
+                prepared = Some(component);
                 let facts = cache
                     .component_traits(component_key)
                     .map_or(RequestFacts::default(), |unit| unit.request_facts);
@@ -163,44 +163,44 @@ impl RenderScope {
         let looked = match &variation {
             Ok(variation) => {
                 let renews = fragments.cache_override == FragmentCacheOverride::Recompile;
-                let seeker = FragmentRequester {
+                let requester = FragmentRequester {
                     id: fragments.requester_id,
                     now: fragments.now,
                     bypasses_cached: renews,
                 };
-                cache.look_up(component_key, variation, fragments.root, seeker)
+                cache.look_up(component_key, variation, fragments.root, requester)
             }
             Err(_) => FragmentLookup::Miss(None),
         };
-        let drawing = match looked {
+        let permit = match looked {
             FragmentLookup::Hit(fragment) => {
                 self.count_fragment_lookup(|counts| counts.hits += 1);
                 self.reader.record_fragment(&fragment.dependencies, fragment.request_facts);
                 return Ok(self.assemble_fragment(&fragment));
             }
-            FragmentLookup::Miss(drawing) => drawing,
+            FragmentLookup::Miss(permit) => permit,
         };
-        let ready = match prepared {
-            Some(ready) => ready,
+        let component = match prepared {
+            Some(component) => component,
             None => self.prepare_component(find.take().ok_or(ComponentFailure::NoTarget)?()?),
         };
         if let Err(reason) = variation {
             cache.record_uncached(component_key, reason);
         }
         // The known traits belong to another type.
-        let is_same = ready.directives == directives;
+        let is_same = component.directives == directives;
         if !is_same {
-            cache.record_component_traits(component_key, &ready.directives, facts);
+            cache.record_component_traits(component_key, &component.directives, facts);
         }
-        match drawing.filter(|_| is_same) {
-            Some(drawing) => {
+        match permit.filter(|_| is_same) {
+            Some(permit) => {
                 self.count_fragment_lookup(|counts| counts.misses += 1);
-                self.render_and_cache(fragments, component_key, drawing, (&ready, draw))
+                self.render_and_cache(fragments, component_key, permit, (&component, render))
             }
             None => {
                 self.count_fragment_lookup(|counts| counts.uncacheable += 1);
                 self.begin_capture(None);
-                let result = draw(&ready.resource);
+                let result = render(&component.resource);
                 self.end_capture();
                 result
             }
@@ -219,15 +219,15 @@ impl RenderScope {
         self: &Arc<Self>,
         fragments: &RequestFragments,
         component_key: &Arc<str>,
-        mut drawing: FragmentRenderPermit,
-        (ready, draw): (
+        mut permit: FragmentRenderPermit,
+        (component, render): (
             &PreparedComponent,
             impl FnOnce(&ContentResource) -> Result<String, ComponentFailure>,
         ),
     ) -> Result<String, ComponentFailure> {
         let (began, failed) = (Instant::now(), self.failure_count());
         self.begin_capture(Some(IncludeCapture::default()));
-        let result = draw(&ready.resource);
+        let result = render(&component.resource);
         let capture = self.end_capture().unwrap_or_default();
         let text = match result {
             Ok(text) => text,
@@ -247,16 +247,24 @@ impl RenderScope {
             Err(UncachedReason::Uncacheable)
         } else {
             cut.ok_or(UncachedReason::Transformed).and_then(|pieces| {
-                fragments.cache.record_component_traits(component_key, &ready.directives, facts);
+                fragments.cache.record_component_traits(
+                    component_key,
+                    &component.directives,
+                    facts,
+                );
                 let all = fragments
                     .cache
                     .component_traits(component_key)
                     .map_or(facts, |unit| unit.request_facts);
-                drawing.change_variation(self.variation_key(fragments, &ready.directives, all)?);
-                let spread = hash_bytes(component_key) ^ hash_bytes(drawing.variation());
-                let expires = ready.directives.expiry_time(fragments.now, spread);
+                permit.change_variation(self.variation_key(
+                    fragments,
+                    &component.directives,
+                    all,
+                )?);
+                let spread = hash_bytes(component_key) ^ hash_bytes(permit.variation());
+                let expires = component.directives.expiry_time(fragments.now, spread);
                 let took = began.elapsed();
-                drawing.store(
+                permit.store(
                     CachedFragment {
                         pieces,
                         dependencies: Arc::new(read),
@@ -312,7 +320,7 @@ impl RenderScope {
     ) -> Result<String, UncachedReason> {
         let (request, visitor) = (&self.request, &fragments.variation);
         let url = request.raw_url.split('?').next().unwrap_or_default();
-        let asker = VariationInput {
+        let input = VariationInput {
             uri: url,
             site: &visitor.site,
             scheme: &visitor.scheme,
@@ -323,7 +331,7 @@ impl RenderScope {
             locale: &visitor.locale,
             parameters: &request.parameters,
         };
-        let mut text = directives.variation(&asker)?;
+        let mut text = directives.variation(&input)?;
         // The facts that renderings use count, regardless of the directives.
         let host = format!("{}://{}", request.scheme, request.host);
         let fault = request.error.as_ref().map_or("", |(name, _)| name);

@@ -135,7 +135,7 @@ impl ComponentFrame {
         let selectors = change.selectors.unwrap_or_else(|| Arc::clone(&self.selectors));
         let forced = change.resource_type;
         let path = self.resolve_path(target);
-        let find = || self.find_resource((target, path.as_ref()), forced.clone());
+        let find = || self.find_resource(target, path.as_ref(), forced.clone());
         match path.clone() {
             Some(path) => {
                 let (forced, around) = (forced.clone(), self.dynamic_children());
@@ -171,7 +171,7 @@ impl ComponentFrame {
             let types = resource.types();
             let resolution = self.scope.resolve_script(types, &hole.selectors);
             let part = match hole.forced_type {
-                None => self.dynamic_include(resource, types, (around, resolution.dynamic)),
+                None => self.dynamic_include(resource, types, around, resolution.dynamic),
                 Some(_) => None,
             };
             let selectors = Arc::clone(&hole.selectors);
@@ -224,12 +224,13 @@ impl ComponentFrame {
         &self,
         resource: &ContentResource,
         (resource_type, super_type): ResourceTypes<'_>,
-        (around, own): (Option<&DynamicChildInclusions>, Option<DynamicInclusion>),
+        around: Option<&DynamicChildInclusions>,
+        own: Option<DynamicInclusion>,
     ) -> Option<String> {
         let scope = &self.scope;
-        let said =
+        let parent_choice =
             around.and_then(|around| around.get(relative_resource_type(resource_type)).copied());
-        let dynamic = said.or(own)?;
+        let dynamic = parent_choice.or(own)?;
         let is_page = matches!(scope.request.method.as_str(), "GET" | "HEAD");
         if scope.mode == RenderMode::Author || !is_page || scope.request.error.is_some() {
             return None;
@@ -302,7 +303,8 @@ impl ComponentFrame {
     /// Finds the resource to include, and its path if known: pages are replaced by their content.
     fn find_resource(
         &self,
-        (target, path): (&Value, Option<&NodePath>),
+        target: &Value,
+        path: Option<&NodePath>,
         forced: Option<String>,
     ) -> Result<ContentResource, ComponentFailure> {
         if target.is_undefined() || target.is_none() {
@@ -349,7 +351,7 @@ pub(super) fn render_hole(scope: &Arc<RenderScope>, hole: &FragmentHole) -> Stri
     let target = Value::from(hole.path.as_arc());
     let find = || match frame.scope.reader.node_existence(&hole.path) {
         Some(node) if hole.renders_node_itself => Ok(ContentResource::from_node(node)),
-        _ => frame.find_resource((&target, Some(&hole.path)), hole.forced_type.clone()),
+        _ => frame.find_resource(&target, Some(&hole.path), hole.forced_type.clone()),
     };
     frame.include_hole(hole.clone(), find, &target)
 }

@@ -193,11 +193,10 @@ fn search(
             search::search_pages(&scope.reader, &scope.query_engine, search)
         },
     );
-    let PageSearchResults { hits, has_more: is_more, is_index_building: is_building } = results
-        .map_err(|error| {
-            tracing::warn!(%error, "search of a component failed");
-            invalid_call(format!("the search failed: {error}"))
-        })?;
+    let PageSearchResults { hits, has_more, is_index_building } = results.map_err(|error| {
+        tracing::warn!(%error, "search of a component failed");
+        invalid_call(format!("the search failed: {error}"))
+    })?;
     let hits = hits.into_iter().map(|hit| {
         let excerpt = hit.excerpt.map_or(Value::UNDEFINED, Value::from_safe_string);
         Value::from_pairs([
@@ -208,8 +207,8 @@ fn search(
     let hits: Vec<Value> = hits.collect();
     Ok(Value::from_pairs([
         ("hits", Value::from(hits)),
-        ("more", Value::from(is_more)),
-        ("building", Value::from(is_building)),
+        ("more", Value::from(has_more)),
+        ("building", Value::from(is_index_building)),
     ]))
 }
 

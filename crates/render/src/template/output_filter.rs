@@ -242,7 +242,7 @@ fn text_if_allowed(text: &str, is_allowed: impl Fn(u8) -> bool) -> String {
 }
 
 /// Formats a value as a literal of JavaScript and of JSON.
-pub(super) fn to_script_literal(value: &Value) -> String {
+fn to_script_literal(value: &Value) -> String {
     let mut out = String::new();
     write_script_value(&mut out, value, 0);
     out

@@ -301,8 +301,8 @@ impl RenderScope {
         }
         running.counted_steps.push(0);
         running.component_count += 1;
-        let moment = || (Instant::now(), self.read_counts());
-        running.stopwatch.begin_call(script.path(), resource.path().as_str(), moment);
+        let read_clock = || (Instant::now(), self.read_counts());
+        running.stopwatch.begin_call(script.path(), resource.path().as_str(), read_clock);
         if !script.has_only_plain_includes()
             && let Some(Some(capture)) = running.captures.last_mut()
         {
@@ -329,12 +329,12 @@ impl RenderScope {
         self: &Arc<Self>,
         (resource, script): (&ContentResource, &ScriptInfo),
         selectors: Arc<[String]>,
-        OutputBudget { expected_bytes: expected, remaining_bytes: left }: OutputBudget,
+        OutputBudget { expected_bytes, remaining_bytes }: OutputBudget,
     ) -> Result<String, ComponentFailure> {
         self.scripts.record_script_use(&self.reader, script);
         let template = self.scripts.template(script)?;
         let frame = ComponentFrame::new(Arc::clone(self), resource.clone(), selectors);
-        let mut out = BoundedOutput { buffer: Vec::with_capacity(expected), remaining_bytes: left };
+        let mut out = BoundedOutput { buffer: Vec::with_capacity(expected_bytes), remaining_bytes };
         let captured = template.render_captured_to(Value::from_object(frame), &mut out);
         match &captured {
             Ok(captured) => {

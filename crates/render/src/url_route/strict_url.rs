@@ -5,10 +5,11 @@
 //!
 //! Input: a URL, its resolved resource, and the script that renders it. Output: true if the URL is declared.
 //!
-//! A selector is declared by the file name of the script (`print.html.j2`, `nav/active.png.j2`), or in
-//! `requestSelectors` of a component; a suffix in `requestSuffixes` of a component. The declarations of the resource's
-//! own type count, those of its super types, and if the resource is a page, those of all components in it. The default
-//! JSON output accepts the selectors that it supports.
+//! Dots without a selector between them (`a..html`) are never declared. A selector is declared by the file name of the
+//! script (`print.html.j2`, `nav/active.png.j2`), or in `requestSelectors` of a component; a suffix in
+//! `requestSuffixes` of a component. The declarations of the resource's own type count, those of its super types, and
+//! if the resource is a page, those of all components in it. The default JSON output accepts the selectors that it
+//! supports.
 
 use tympan_content::{Node, NodePath};
 
@@ -29,11 +30,14 @@ pub(crate) fn is_url_allowed(
     url: &SlingUrl,
     node: &Node,
 ) -> bool {
-    if url.selectors.is_empty() && url.suffix.is_none() {
+    if url.selectors.is_empty() && url.suffix.is_none() && !url.has_empty_parts {
         return true;
     }
     if !has_strict_urls(reader, node.path()) {
         return true;
+    }
+    if url.has_empty_parts {
+        return false;
     }
     let content = if node.is_page() { page::page_content(reader, node) } else { None };
     let by_script = script_selector_count(reader, scripts, url, node).or_else(|| {

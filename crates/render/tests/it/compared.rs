@@ -170,7 +170,7 @@ async fn a_page_with_an_include_is_compared_as_its_cache_has_it() {
     // What a visitor gets without a cache in front is that visitor's alone, and says nothing of the cache's copy.
     publisher.keep(HOME, By::Anybody);
     assert_eq!(publisher.set(CONTENT, "unseen", "1").urls, NOTHING);
-    assert_eq!(publisher.count("compared"), 1);
+    assert_eq!(publisher.count("comparison_renderings"), 1);
     publisher.ledger.store_pending().await.unwrap();
     publisher.restart().await;
     assert_eq!(publisher.set(CONTENT, "unseen", "2").urls, NOTHING);
@@ -265,7 +265,7 @@ async fn made_up_urls_take_no_space_from_others() {
     }
     publisher.keep("/content/site/en/apple.html", By::Anybody);
     assert_eq!(
-        (publisher.ledger.url_and_dependency_counts().0, publisher.count("given_up")),
+        (publisher.ledger.url_and_dependency_counts().0, publisher.count("evictions")),
         (12, 0)
     );
     publisher.ledger.store_pending().await.unwrap();
@@ -378,7 +378,7 @@ async fn a_list_depends_on_what_it_selects() {
             assert_eq!(publisher.flush(&affected), [LIST], "{edit:?} shows in {list}");
             publisher.keep(LIST, By::Anybody);
         }
-        assert!(publisher.count("unchanged") > 0);
+        assert!(publisher.count("lists_unchanged") > 0);
     }
 }
 
@@ -400,10 +400,13 @@ async fn lists_are_asked_once_for_all_pages_that_have_them() {
     (0..300).for_each(|number| publisher.keep(&url(number), By::Anybody));
     // More than are drawn for comparison.
     assert_eq!(publisher.set(&article(0), "date", &date("2023-03-03")).urls, NOTHING);
-    assert_eq!((publisher.count("asked"), publisher.count("compared")), (1, 0));
+    assert_eq!(
+        (publisher.count("lists_requeried"), publisher.count("comparison_renderings")),
+        (1, 0)
+    );
     let affected = publisher.set(&article(0), "date", &date("2025-03-03"));
     assert_eq!(publisher.flush(&affected).len(), 300);
-    assert_eq!(publisher.count("asked"), 2);
+    assert_eq!(publisher.count("lists_requeried"), 2);
 }
 
 #[tokio::test]
@@ -417,7 +420,7 @@ async fn lists_are_known_after_a_kill() {
     publisher.ledger.store_pending().await.unwrap();
     publisher.restart().await;
     assert_eq!(publisher.set(&article(0), "date", &date("2023-03-03")).urls, NOTHING);
-    assert_eq!(publisher.count("asked"), 1);
+    assert_eq!(publisher.count("lists_requeried"), 1);
     // Nobody asked it again for a while: what it answered then is not what it answered before the next change.
     let gone =
         publisher.set("/content/site/en/list/jcr:content", "sling:resourceType", "test/page");
@@ -489,11 +492,13 @@ async fn a_publish_renders_exactly_the_pages_that_show_it_once_each() {
         // Each page reads the title, so that none is in doubt.
         (title, "jcr:title", "Everywhere", urls.len(), 0),
     ] {
-        let before = [publisher.count("recorded"), publisher.count("compared")];
+        let before =
+            [publisher.count("renderings_recorded"), publisher.count("comparison_renderings")];
         let affected = publisher.set(&path, name, value);
         let named = publisher.flush(&affected);
         named.iter().for_each(|url| publisher.keep(url, By::Filler));
-        let after = [publisher.count("recorded"), publisher.count("compared")];
+        let after =
+            [publisher.count("renderings_recorded"), publisher.count("comparison_renderings")];
         assert_eq!(named.len(), expected, "{name} of {path}");
         assert_eq!(after[0] - before[0], expected as u64, "{name} of {path}: drawn once each");
         assert_eq!(after[1] - before[1], compared, "{name} of {path}: drawn to compare");

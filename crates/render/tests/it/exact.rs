@@ -69,7 +69,7 @@ impl World {
             renderer.with_fragments(FragmentCache::new(options))
         });
         let renderer = Renderer::new(&repository, RenderOptions::default());
-        let viewer = repository.viewer(None).unwrap();
+        let viewer = Viewer::anonymous();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut world = Self {
             repository,

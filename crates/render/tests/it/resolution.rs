@@ -433,6 +433,11 @@ fn strict_urls_show_nothing_that_nobody_names() {
             "/content/site/en/found/jcr:content/root/album.html/thanks",
             "/content/site/en/news.1.json/x.json",
             "/content/site/en/news.txt/x",
+            "/content/site/en/news..html",
+            "/content/site/en/news....html",
+            "/content/site/en/news.print..html",
+            "/content/site/en/news./x.html",
+            "/content/site/en/news.1..json",
         ] {
             let response = site.get(url);
             assert_eq!(

@@ -281,7 +281,7 @@ fn a_list_that_answers_the_same_at_both_ends_is_flushed_if_it_did_not_in_between
     world.set(APPLE, "date", "2023-01-01T00:00:00.000Z");
     assert_eq!(world.follow(), [LIST]);
     world.check("in between");
-    assert!(world.ledger.counters().unchanged.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    assert!(world.ledger.counters().lists_unchanged.load(std::sync::atomic::Ordering::Relaxed) > 0);
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn copies_of_the_state_where_the_follower_arrives_are_no_strays() {
     assert_eq!(world.follow(), NOTHING);
     assert_eq!(world.ledger.stray_url_count(), 0);
     let counters = world.ledger.counters();
-    assert_eq!(counters.strays.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(counters.skipped_state_urls.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
 /// Edits something that was like this before, and will be again.

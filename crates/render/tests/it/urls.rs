@@ -44,6 +44,7 @@ proptest! {
             selectors,
             extension: extension.clone(),
             suffix: suffix.filter(|_| extension.is_some()),
+            has_empty_parts: false,
             parameters: Vec::new(),
         };
         let raw = join(&whole);

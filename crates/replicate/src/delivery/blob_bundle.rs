@@ -14,7 +14,7 @@ use tympan_content::{BlobId, Repository};
 use crate::{Error, Result};
 
 /// The approximate maximum size of a bundle; a larger blob is sent alone.
-pub(crate) const BLOB_BUNDLE_BYTES: u64 = 64 << 20;
+const BLOB_BUNDLE_BYTES: u64 = 64 << 20;
 /// The maximum number of blobs in a bundle.
 const MAX_BUNDLE_BLOBS: usize = 4_096;
 /// The length of the header before each blob, in bytes.

@@ -13,7 +13,7 @@ use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::reader_body::body_from_reader;
 
 use crate::delivery::message::RECEIVE_PATH;
-use crate::delivery::message_sender::REPLICATION_KEY_HEADER;
+use crate::delivery::message::REPLICATION_KEY_HEADER;
 use crate::error::{Error, Result};
 use crate::shared_store::store_service::STORE_PATH;
 

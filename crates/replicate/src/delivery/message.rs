@@ -10,6 +10,8 @@ use tympan_content::{ChunkId, NodePath, StoredDocument};
 
 use crate::{Error, Result};
 
+/// The header with the key that author and publisher share, or with that of a pair.
+pub const REPLICATION_KEY_HEADER: &str = "x-tympan-replication-key";
 /// The path at which a publisher receives messages; chunks and blobs are sent to paths below it.
 pub const RECEIVE_PATH: &str = "/bin/receive";
 

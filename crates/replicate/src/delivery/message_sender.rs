@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use http::{Method, Request, header};
 use http_body_util::Full;
 use serde_json::Value as Json;
-use tympan_content::{BlobId, ChunkId, NodePath, Repository, Snapshot, SubtreeScope};
+use tympan_content::{BlobId, ChunkId, NodePath, Repository, Snapshot, SubtreeScope, Viewer};
 use tympan_jobs::Job;
 use tympan_web::client::HttpClient;
 use tympan_web::reader_body::body_from_reader;
@@ -14,7 +14,7 @@ use tympan_web::reader_body::body_from_reader;
 use crate::blocking::run_blocking;
 use crate::delivery::blob_bundle::{BlobBundleReader, bundle_length, split_into_bundles};
 use crate::delivery::http_request::send_request;
-use crate::delivery::message::{encode_framed_chunks, parse_chunk_id};
+use crate::delivery::message::{REPLICATION_KEY_HEADER, encode_framed_chunks, parse_chunk_id};
 use crate::home_pair::{HomePairs, PairKeyPurpose};
 use crate::request::on_off_time::is_due;
 use crate::request::replication_request::{
@@ -22,13 +22,11 @@ use crate::request::replication_request::{
 };
 use crate::request::superseded_job::SupersedingRequests;
 use crate::request::tree_part::{TreePart, parse_tree_part};
-use crate::request::withdrawal::{
+use crate::request::withdrawal_job::{
     is_still_requested, is_withdrawal, live_documents_below, retained_documents_below,
 };
 use crate::{Error, RECEIVE_PATH, ReplicationAgent, ReplicationMessage, Result, WireDocument};
 
-/// The header with the key that author and publisher share.
-pub(crate) const REPLICATION_KEY_HEADER: &str = "x-tympan-replication-key";
 /// The approximate size of a request with chunks, in bytes.
 const CHUNK_REQUEST_BYTES: usize = 4 * 1024 * 1024;
 /// The maximum number of times that the publisher may report missing parts before the attempt fails.
@@ -46,8 +44,8 @@ pub(crate) struct MessageSender {
 }
 
 impl MessageSender {
-    /// Carries out one job. When this returns, the publisher has applied it.
-    pub(crate) async fn send_activation(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
+    /// Sends one job, which activates or withdraws. When this returns, the publisher has applied it.
+    pub(crate) async fn send_job(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
         let (sender, to, job) = (self.clone(), agent.clone(), job.clone());
         let Some(message) = run_blocking(move || sender.compose_message(&to, &job)).await?? else {
             return Ok(());
@@ -114,7 +112,7 @@ impl MessageSender {
         let part = parse_tree_part(job)?;
         if action == ReplicationAction::Deactivate {
             if let Some(part) = &part {
-                return self.compose_deactivation_part(agent, part, (&later, message));
+                return self.compose_deactivation_part(agent, part, &later, message);
             }
             return Ok(later.is_deactivation_needed(&path)?.then_some(message));
         }
@@ -131,8 +129,8 @@ impl MessageSender {
         let depth = if is_deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
         let (mut chunks, mut blobs) = (BTreeSet::new(), BTreeSet::new());
         let now = SystemTime::now();
-        let viewer = agent.user.as_deref().map(|user| self.repository.viewer(Some(user)));
-        let readable = viewer.transpose()?.map(|viewer| snapshot.as_viewer(&viewer));
+        let viewer = agent.user.as_deref().map(|user| Viewer::of_user(Some(user)));
+        let readable = viewer.map(|viewer| snapshot.as_viewer(&viewer));
         let mut documents = match &part {
             Some(part) => part.read_documents(&self.repository, &snapshot)?,
             None => snapshot.stored_documents(&path, depth)?,
@@ -176,7 +174,8 @@ impl MessageSender {
         &self,
         agent: &ReplicationAgent,
         part: &TreePart,
-        (later, mut message): (&SupersedingRequests, ReplicationMessage),
+        later: &SupersedingRequests,
+        mut message: ReplicationMessage,
     ) -> Result<Option<ReplicationMessage>> {
         let newest = self.repository.snapshot()?;
         let mut retained_paths = BTreeSet::new();

@@ -1,7 +1,7 @@
 //! Flushing: a publisher notifies its dispatchers and other caches of changed paths.
 //!
-//! Each change is a stored job for each agent, numbered by the publisher. The agent's kind at the time of sending
-//! determines the request:
+//! Each change is a stored job for each agent (`flush_follower` stores them), numbered by the publisher. The agent's
+//! kind at the time of sending determines the request:
 //!
 //! | kind | request for a page that changed |
 //! |---|---|
@@ -11,40 +11,26 @@
 //! | `purge` | `PURGE` of each affected URL; of the page's where nobody knows them |
 //! | `purge_keys` | `PURGE` with `Surrogate-Key`: the path and the affected URLs; [`PURGE_ALL_KEY`] where nobody knows them all |
 //!
-//! If dependencies are not tracked at all ([`AffectedUrlSet::Unknown`]), `flush_precise` sends the same as
+//! If dependencies are not tracked at all ([`AffectedUrlSet::Unknown`](crate::AffectedUrlSet::Unknown)), `flush_precise` sends the same as
 //! `flush_refetch`.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
 use http_body_util::Full;
-use serde_json::{Value as Json, json};
-use tympan_content::{ChunkId, NodePath, Repository, Snapshot, Viewer};
-use tympan_jobs::{Job, JobQueues, NewJob};
+use serde_json::Value as Json;
+use tympan_jobs::Job;
 use tympan_web::client::HttpClient;
 use tympan_web::flush_message::{FlushAction, FlushMessage, FlushScope};
 
-use crate::agent::{ReplicationAgentKind, agent_topic, read_agents};
-use crate::blocking::run_blocking;
+use crate::agent::ReplicationAgentKind;
 use crate::delivery::http_request::send_request;
-use crate::delivery::message::parse_chunk_id;
-use crate::flushing::affected_url::{AffectedUrlResolver, AffectedUrlSet};
 use crate::flushing::flush_number::FlushNumberAllocator;
-use crate::flushing::url_path::{
-    decode_url_path, encode_url_path, is_url_of_path, node_path_candidates, owner_path_candidates,
-};
+use crate::flushing::url_path::{decode_url_path, encode_url_path, is_url_of_path};
 use crate::home_pair::{HomePairs, PairKeyPurpose};
 use crate::{Error, ReplicationAgent, Result};
 
-/// The name of the shared follower that turned changes on a publisher into flushes before each publisher had its own.
-pub(crate) const SHARED_FLUSH_FOLLOWER: &str = "flush";
-/// The maximum number of URLs in one flush; a change that affects more is split into several flushes. A dispatcher
-/// accepts a body of 1 MiB.
-const MAX_FLUSH_URLS: usize = 5_000;
-const MAX_FLUSH_URL_BYTES: usize = 512 * 1024;
 /// The key that every response carries.
 pub const PURGE_ALL_KEY: &str = "all";
 /// The maximum length of the keys in one request. More keys are split into several requests, because caches and proxies
@@ -54,345 +40,6 @@ const MAX_PURGE_KEY_BYTES: usize = 4 * 1024;
 /// failure.
 const MAX_PURGE_ATTEMPTS: u32 = 3;
 const FIRST_PURGE_RETRY_DELAY: Duration = Duration::from_millis(50);
-
-/// Returns the name under which the follower position of a publisher is stored.
-pub(crate) fn flush_follower_name(publisher: &str) -> String {
-    format!("{SHARED_FLUSH_FOLLOWER}/{publisher}")
-}
-
-/// The publisher that follows content, and its URL resolver.
-pub(crate) struct FlushContext<'a> {
-    pub(crate) repository: &'a Repository,
-    pub(crate) queues: &'a JobQueues,
-    pub(crate) publisher: &'a str,
-    pub(crate) url_resolver: &'a Arc<dyn AffectedUrlResolver>,
-}
-
-/// Stores a flush for each document that changed since this publisher's last call and for each enabled dispatcher;
-/// returns the number of flushes. The publisher's position is stored together with the flushes, so that none is lost or
-/// duplicated, whenever the process ends. The very first call only stores the start position.
-///
-/// `last` is the position of this process. It is needed because other processes may consider a long silent publisher
-/// gone, and delete its position.
-///
-/// # Errors
-/// If content or the queues fail, or the URLs cannot be resolved.
-pub(crate) async fn store_flushes(
-    following: FlushContext<'_>,
-    last: &mut Option<ChunkId>,
-    now: SystemTime,
-) -> Result<usize> {
-    let FlushContext { repository, queues, publisher, url_resolver: affected } = following;
-    let follower = flush_follower_name(publisher);
-    loop {
-        let stored_root = queues.followers().root_of(&follower).await?;
-        let from = stored_root.clone().or(last.map(|root| root.to_string()));
-        let (reading, begin, resolver) = (repository.clone(), from.clone(), Arc::clone(affected));
-        let read = move || compute_flushes_since(&reading, begin.as_deref(), &*resolver);
-        let (root, flushes) = run_blocking(read).await??;
-        let (to, count) = (root.to_string(), flushes.len());
-        let is_there = stored_root.as_deref() == Some(&*to) && flushes.is_empty();
-        let jobs = flushes
-            .into_iter()
-            .map(|(topic, payload)| NewJob::new(topic, payload).with_user("replication"));
-        let roots = (stored_root.as_deref(), &*to);
-        if is_there || queues.followers().advance(&follower, roots, jobs.collect(), now).await? {
-            *last = Some(root);
-            let resolver_clone = Arc::clone(affected);
-            let gone_publishers = run_blocking(move || {
-                resolver_clone.mark_flushes_stored(root);
-                resolver_clone.take_gone_publishers()
-            });
-            for publisher in gone_publishers.await? {
-                queues.followers().remove(&flush_follower_name(&publisher)).await?;
-            }
-            return Ok(count);
-        }
-    }
-}
-
-/// Returns the newest root, and the topic and properties of each flush for the changes since an older one. Even if both
-/// roots are equal, there may be flushes for responses rendered while content was in another state.
-fn compute_flushes_since(
-    repository: &Repository,
-    from: Option<&str>,
-    affected: &dyn AffectedUrlResolver,
-) -> Result<(ChunkId, Vec<(String, Json)>)> {
-    let now = repository.snapshot()?;
-    let to = now.root_id();
-    let Some(from) = from else { return Ok((to, Vec::new())) };
-    let from = parse_chunk_id(from)?;
-    let agents: Vec<ReplicationAgent> = read_agents(&now, "publish")?
-        .into_iter()
-        .filter(|agent| agent.is_enabled && agent.kind != ReplicationAgentKind::Publish)
-        .collect();
-    if agents.is_empty() {
-        return Ok((to, Vec::new()));
-    }
-    let before = match repository.snapshot_at(from) {
-        Ok(before) => before,
-        Err(error) if error.is_transient() => return Err(error.into()),
-        Err(error) => {
-            tracing::warn!(root = %from, error = %error, "cannot read the state of the last flush; flushing \
-                everything");
-            let all = agents
-                .iter()
-                .map(|agent| (agent_topic("publish", &agent.name), flush_all_payload(agent)));
-            return Ok((to, all.collect()));
-        }
-    };
-    let mut changed = if from == to { Vec::new() } else { before.changed_paths(&now)? };
-    let reach = affected.find_affected_urls(&before, &now, &changed)?;
-    let is_unchanged = changed.is_empty();
-    if is_unchanged {
-        changed = owner_documents_of(&reach, &now)?;
-    }
-    let mut flushes = Vec::new();
-    for agent in &agents {
-        let topic = agent_topic("publish", &agent.name);
-        let agent_paths = changed_paths_for_agent(agent, &changed, repository, &before, &now)?;
-        let payloads = match (agent_paths.is_empty(), is_unchanged) {
-            (true, false) => {
-                let below = affected_below_agent_paths(agent, &reach, repository, &before, &now)?;
-                unowned_flush_payloads(&below).collect()
-            }
-            (true, true) => unowned_flush_payloads(&reach).collect(),
-            (false, _) => flush_payloads_of(&agent_paths, &reach, &now)?,
-        };
-        flushes.extend(payloads.into_iter().map(|payload| (topic.clone(), payload)));
-    }
-    Ok((to, flushes))
-}
-
-/// Returns the flush of everything in an agent's cache.
-fn flush_all_payload(agent: &ReplicationAgent) -> Json {
-    match agent.kind {
-        ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => {
-            json!({ "action": "Delete", "path": "/", "part": "folder" })
-        }
-        // This includes the kinds that do not need resolved URLs.
-        _ => json!({ "action": "Delete", "path": "/" }),
-    }
-}
-
-/// Returns the flushes of changed paths, with the affected URLs.
-fn flush_payloads_of(
-    paths: &[NodePath],
-    reach: &AffectedUrlSet,
-    now: &Snapshot,
-) -> Result<Vec<Json>> {
-    let mut flushes: Vec<Json> = folder_flush_payloads(reach).collect();
-    // The lists are computed per agent: a path that an agent does not accept must not hold a URL that the agent needs.
-    let lists = assign_urls_to_paths(paths, reach.clone());
-    for (at, path) in paths.iter().enumerate() {
-        let node = now.node(path)?;
-        let action = if node.is_some() { "Activate" } else { "Delete" };
-        let is_page = node.is_some_and(|node| node.is_page());
-        let payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
-        let Some(list) = lists.as_ref().and_then(|lists| lists.get(at)) else {
-            flushes.push(payload);
-            continue;
-        };
-        for (part, urls) in split_url_list(list).into_iter().enumerate() {
-            let mut payload = payload.clone();
-            if let Some(members) = payload.as_object_mut() {
-                members.insert("urls".to_owned(), urls.into());
-                if part > 0 {
-                    members.insert("part".to_owned(), "more".into());
-                }
-            }
-            flushes.push(payload);
-        }
-    }
-    Ok(flushes)
-}
-
-/// Returns the part of the affected URLs at or below the paths of an agent that accepts none of the changed paths. Its
-/// cache may still show the change, or a copy rendered in between.
-fn affected_below_agent_paths(
-    agent: &ReplicationAgent,
-    reach: &AffectedUrlSet,
-    repository: &Repository,
-    before: &Snapshot,
-    now: &Snapshot,
-) -> Result<AffectedUrlSet> {
-    let (all, below): (_, &[String]) = match reach {
-        AffectedUrlSet::Urls(urls) => (urls, &[]),
-        AffectedUrlSet::UrlsAndFolders { urls, folders } => (urls, folders),
-        AffectedUrlSet::Unknown => return Ok(AffectedUrlSet::Unknown),
-    };
-    let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
-    let mut urls = Vec::new();
-    for url in all {
-        let paths = node_path_candidates(url);
-        let own: Vec<NodePath> =
-            paths.iter().filter(|path| agent.accepts_path(path)).cloned().collect();
-        let is_own = match &viewer {
-            // A URL that matches no node, such as one from a mapping, an alias or a vanity path, does not reveal its
-            // node.
-            _ if own.is_empty() => !exists_in_any_snapshot(&paths, [before, now])?,
-            None => true,
-            Some(viewer) => is_visible_to_viewer(&own, viewer, [before, now])?,
-        };
-        if is_own {
-            urls.push(url.clone());
-        }
-    }
-    let mut folders = BTreeSet::new();
-    for folder in below {
-        let Ok(path) = NodePath::new(folder) else { continue };
-        if agent.accepts_path(&path) {
-            folders.insert(folder.clone());
-        } else {
-            let tops = agent.paths.iter().filter(|top| top.is_within(&path));
-            folders.extend(tops.map(ToString::to_string));
-        }
-    }
-    Ok(AffectedUrlSet::UrlsAndFolders { urls, folders: folders.into_iter().collect() })
-}
-
-/// Returns true if one of the paths exists in one of the snapshots.
-fn exists_in_any_snapshot(paths: &[NodePath], states: [&Snapshot; 2]) -> Result<bool> {
-    for path in paths {
-        for state in states {
-            if state.node(path)?.is_some() {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
-}
-
-/// Returns true if a viewer sees one of the candidate nodes of a URL. A path that no longer exists is hidden from no
-/// viewer.
-fn is_visible_to_viewer(
-    paths: &[NodePath],
-    viewer: &Viewer,
-    states: [&Snapshot; 2],
-) -> Result<bool> {
-    for path in paths {
-        let mut is_there = false;
-        for state in states {
-            if is_readable_by(state, viewer, path)? {
-                return Ok(true);
-            }
-            is_there |= state.node(path)?.is_some();
-        }
-        if is_there {
-            return Ok(false);
-        }
-    }
-    Ok(!paths.is_empty())
-}
-
-/// Returns the flushes of folders below which dependencies are unknown.
-fn folder_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> {
-    let folders: &[String] = match reach {
-        AffectedUrlSet::UrlsAndFolders { folders, .. } => folders,
-        AffectedUrlSet::Urls(_) | AffectedUrlSet::Unknown => &[],
-    };
-    folders.iter().map(|path| json!({ "action": "Delete", "path": path, "part": "folder" }))
-}
-
-/// Returns the documents to which the URLs belong, for a change without changed documents.
-fn owner_documents_of(reach: &AffectedUrlSet, now: &Snapshot) -> Result<Vec<NodePath>> {
-    let (AffectedUrlSet::Urls(urls) | AffectedUrlSet::UrlsAndFolders { urls, .. }) = reach else {
-        return Ok(Vec::new());
-    };
-    let mut documents = BTreeSet::new();
-    for url in urls {
-        for path in node_path_candidates(url) {
-            if now.node(&path)?.is_some() {
-                documents.insert(path);
-                break;
-            }
-        }
-    }
-    Ok(documents.into_iter().collect())
-}
-
-/// Returns the flushes of folders, and of URLs that belong to no document accepted by an agent.
-fn unowned_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> {
-    let urls: &[String] = match reach {
-        AffectedUrlSet::Urls(urls) | AffectedUrlSet::UrlsAndFolders { urls, .. } => urls,
-        AffectedUrlSet::Unknown => &[],
-    };
-    let parts = split_url_list(urls).into_iter().filter(|part| !part.is_empty());
-    let parts = parts.map(
-        |urls| json!({ "action": "Activate", "path": urls.first(), "part": "more", "urls": urls }),
-    );
-    folder_flush_payloads(reach).chain(parts)
-}
-
-/// Returns the changed paths that an agent accepts and that its user sees.
-fn changed_paths_for_agent(
-    agent: &ReplicationAgent,
-    changed: &[NodePath],
-    repository: &Repository,
-    before: &Snapshot,
-    now: &Snapshot,
-) -> Result<Vec<NodePath>> {
-    let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
-    let mut paths = Vec::new();
-    for path in changed.iter().filter(|path| agent.accepts_path(path)) {
-        let is_visible = match &viewer {
-            // A removed path is readable by no user, but it may have been readable before.
-            Some(viewer) => {
-                is_readable_by(now, viewer, path)? || is_readable_by(before, viewer, path)?
-            }
-            None => true,
-        };
-        if is_visible {
-            paths.push(path.clone());
-        }
-    }
-    Ok(paths)
-}
-
-fn is_readable_by(snapshot: &Snapshot, viewer: &Viewer, path: &NodePath) -> Result<bool> {
-    Ok(snapshot.as_viewer(viewer).node(path)?.is_some())
-}
-
-/// Assigns to each changed path the URLs of its own, and to the first path also all others, so that each URL is listed
-/// once. A dispatcher deletes the files of a handle that are not in its list.
-fn assign_urls_to_paths(changed: &[NodePath], reach: AffectedUrlSet) -> Option<Vec<Vec<String>>> {
-    let (AffectedUrlSet::Urls(mut urls) | AffectedUrlSet::UrlsAndFolders { mut urls, .. }) = reach
-    else {
-        return None;
-    };
-    urls.sort_unstable();
-    urls.dedup();
-    let indexes: HashMap<&str, usize> =
-        changed.iter().enumerate().map(|(at, path)| (path.as_str(), at)).collect();
-    let mut lists = vec![Vec::new(); changed.len()];
-    for url in urls {
-        let own = owner_path_candidates(&decode_url_path(&url)).find_map(|path| indexes.get(path));
-        if let Some(list) = lists.get_mut(own.copied().unwrap_or(0)) {
-            list.push(url);
-        }
-    }
-    Some(lists)
-}
-
-/// Splits a list into parts that fit one flush; returns at least one part.
-fn split_url_list(urls: &[String]) -> Vec<&[String]> {
-    let (mut parts, mut rest) = (Vec::new(), urls);
-    loop {
-        let mut bytes = 0;
-        let fits = |url: &&String| {
-            bytes += url.len() + 1;
-            bytes <= MAX_FLUSH_URL_BYTES
-        };
-        let count =
-            rest.iter().take(MAX_FLUSH_URLS).take_while(fits).count().max(1).min(rest.len());
-        let (part, left) = rest.split_at(count);
-        parts.push(part);
-        if left.is_empty() {
-            return parts;
-        }
-        rest = left;
-    }
-}
 
 /// The subject of a flush job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -564,7 +211,7 @@ pub(crate) async fn send_flush(
                 );
             }
             for url in change.purge_urls() {
-                send_purge(client, agent, (&change, &PurgeTarget::Url(&url))).await?;
+                send_purge(client, agent, &change, &PurgeTarget::Url(&url)).await?;
             }
             Ok(())
         }
@@ -574,7 +221,7 @@ pub(crate) async fn send_flush(
                 && !agent.headers.iter().any(|(_, value)| value.contains("{keys}"));
             let keys = change.purge_keys();
             for keys in keys.iter().take(if knows_path_only { 1 } else { keys.len() }) {
-                send_purge(client, agent, (&change, &PurgeTarget::Keys(keys))).await?;
+                send_purge(client, agent, &change, &PurgeTarget::Keys(keys)).await?;
             }
             Ok(())
         }
@@ -591,7 +238,8 @@ pub(crate) async fn send_flush(
 async fn send_purge(
     client: &HttpClient,
     agent: &ReplicationAgent,
-    (change, purge_target): (&FlushJobChange<'_>, &PurgeTarget<'_>),
+    change: &FlushJobChange<'_>,
+    purge_target: &PurgeTarget<'_>,
 ) -> Result<()> {
     let mut sent = 0;
     loop {
@@ -739,10 +387,6 @@ fn parse_header_value(agent: &ReplicationAgent, text: &str) -> Result<HeaderValu
 mod tests {
     use super::*;
 
-    fn path(text: &str) -> NodePath {
-        NodePath::new(text).unwrap()
-    }
-
     #[test]
     fn an_agent_with_a_pair_for_flushing_shows_its_key() {
         let folder = tempfile::tempdir().unwrap();
@@ -787,36 +431,6 @@ mod tests {
         pair.purposes = [PairKeyPurpose::Flush].into();
         pairs.store(&pair).unwrap();
         assert_eq!(authorization(), "Bearer the key of this pair");
-    }
-
-    #[test]
-    fn each_url_is_listed_once_with_its_own_page() {
-        let changed = [path("/content/a"), path("/content/a/b")];
-        let urls =
-            ["/content/a.html", "/content/z.html", "/content/a/b.print.html", "/content/a.html"];
-        let reach = AffectedUrlSet::Urls(urls.iter().map(|url| (*url).to_owned()).collect());
-        let lists = assign_urls_to_paths(&changed, reach).unwrap();
-        assert_eq!(lists[0], ["/content/a.html", "/content/z.html"]);
-        assert_eq!(lists[1], ["/content/a/b.print.html"]);
-        assert_eq!(assign_urls_to_paths(&changed, AffectedUrlSet::Unknown), None);
-    }
-
-    #[test]
-    fn a_list_that_is_too_long_becomes_several() {
-        let list = |count: usize, url: &str| -> Vec<String> {
-            (0..count).map(|number| format!("{url}{number}.html")).collect()
-        };
-        let check = |urls: &[String], expected: &[usize]| {
-            let parts = split_url_list(urls);
-            assert_eq!(parts.concat(), urls);
-            assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), expected);
-        };
-        check(&[], &[0]);
-        check(&list(1, "/"), &[1]);
-        check(&list(MAX_FLUSH_URLS, "/"), &[MAX_FLUSH_URLS]);
-        check(&list(2 * MAX_FLUSH_URLS + 1, "/content/"), &[MAX_FLUSH_URLS, MAX_FLUSH_URLS, 1]);
-        check(&list(3, &"x".repeat(MAX_FLUSH_URL_BYTES / 2)), &[1, 1, 1]);
-        check(&list(2, &"x".repeat(MAX_FLUSH_URL_BYTES)), &[1, 1]);
     }
 
     /// Formats the requests of an agent of one kind for a change of `/content/a`, in one line.

@@ -15,7 +15,7 @@ use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic};
 use crate::flushing::flush::send_flush;
 use crate::request::superseded_job::{find_given_up_before, mark_superseded};
 use crate::request::tree_part::is_tree_part_job;
-use crate::request::withdrawal::is_withdrawal;
+use crate::request::withdrawal_job::is_withdrawal;
 
 /// The maximum pause between two attempts.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
@@ -132,9 +132,7 @@ impl Replicator {
         };
         let sending = async {
             match agent.kind {
-                ReplicationAgentKind::Publish => {
-                    self.state.sender.send_activation(agent, job).await
-                }
+                ReplicationAgentKind::Publish => self.state.sender.send_job(agent, job).await,
                 _ => {
                     let transport = (&self.state.flush_client, &self.state.sender.pairs);
                     send_flush(transport, &self.state.flush_numbers, agent, job).await
@@ -184,7 +182,8 @@ impl Replicator {
                         job.id,
                         &self.state.process_name,
                         &reason,
-                        (retry_at, SystemTime::now()),
+                        retry_at,
+                        SystemTime::now(),
                     )
                     .await?;
             }

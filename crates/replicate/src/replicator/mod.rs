@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tracing::{info, warn};
-use tympan_content::{ChunkId, Repository};
+use tracing::warn;
+use tympan_content::{ChunkId, Repository, Viewer};
 use tympan_jobs::{JobQueues, JobWorker, QueueSet};
 use tympan_web::client::{ClientOptions, HttpClient};
 
@@ -23,13 +23,13 @@ use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_age
 use crate::blocking::run_blocking;
 use crate::delivery::message_sender::MessageSender;
 use crate::flushing::affected_url::{AffectedUrlResolver, UntrackedUrlResolver};
-use crate::flushing::flush::{SHARED_FLUSH_FOLLOWER, flush_follower_name, test_flush};
+use crate::flushing::flush::test_flush;
 use crate::flushing::flush_number::FlushNumberAllocator;
 use crate::home_pair::HomePairs;
-use crate::request::held_job::store_held_jobs;
 use crate::request::replication_request::{
-    ActivationVersioning, ReplicationRequest, mark_replicated_with_versioning,
+    ActivationVersioning, ReplicationRequest, mark_if_permitted,
 };
+use crate::request::request_job::store_request_jobs;
 use crate::{Error, Result};
 
 /// The duration of a job's lease. After it, another process may send the job; it is renewed while the job is being
@@ -42,6 +42,10 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which the newest state is checked; it is longer if a check costs a round trip.
 const ROOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const COSTLY_ROOT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The recording of requests in content, which blocks. It returns the root to send from.
+pub type RequestRecording = Box<dyn FnOnce() -> Result<ChunkId> + Send>;
+
 /// Processes the queues of one role's agents. Clones share the same workers.
 #[derive(Debug, Clone)]
 pub struct Replicator {
@@ -72,7 +76,7 @@ struct ReplicatorState {
     /// The root up to which this process followed content. Held while following, so that the stored flushes are those
     /// of the resolver's last result.
     last_flushed_root: tokio::sync::Mutex<Option<ChunkId>>,
-    /// The option to store versions of what is activated in parts.
+    /// The option to store versions of what is activated.
     versioning: Mutex<ActivationVersioning>,
 }
 
@@ -116,40 +120,67 @@ impl Replicator {
     }
 
     /// Waits for the lock for recording requests and storing their jobs.
-    pub async fn lock_requests(&self) -> tokio::sync::OwnedMutexGuard<()> {
+    async fn lock_requests(&self) -> tokio::sync::OwnedMutexGuard<()> {
         Arc::clone(&self.state.request_lock).lock_owned().await
     }
 
     /// Carries out requests: stores their jobs, records them in content, and releases them to the agents. Nothing is
     /// left incomplete when the process ends. Returns the root to send from.
     ///
+    /// `viewer` needs the permission for all of them in the state in which they are recorded, even if it had the
+    /// permission when the caller checked it: this may wait for other requests and for `run_recording`.
+    ///
+    /// `run_recording` runs the recording, which blocks. It is called after the jobs are stored; if it fails, they are
+    /// discarded.
+    ///
     /// # Errors
-    /// As [`store_held_jobs`] and [`mark_replicated_with_versioning`].
-    pub async fn replicate(
+    /// As [`store_request_jobs`], [`require_replicate_permission`](crate::require_replicate_permission),
+    /// [`mark_replicated`](crate::mark_replicated) and `run_recording`.
+    pub async fn replicate_in<E, F>(
         &self,
+        viewer: Viewer,
         requests: Vec<ReplicationRequest>,
-        keeping: ActivationVersioning,
         now: SystemTime,
-    ) -> Result<ChunkId> {
+        run_recording: impl FnOnce(RequestRecording) -> F,
+    ) -> Result<ChunkId, E>
+    where
+        E: From<Error>,
+        F: Future<Output = Result<ChunkId, E>>,
+    {
         let turn = self.lock_requests().await;
         let (repository, queues) = (self.repository().clone(), self.queues());
-        let held_jobs = store_held_jobs(&repository, queues, &requests, now).await?;
-        let immediate_requests = held_jobs.immediate_requests(requests);
-        let marked = run_blocking(move || {
-            mark_replicated_with_versioning(&repository, &immediate_requests, keeping, now)
-        })
-        .await;
-        let root = match marked.and_then(|marked| marked) {
+        let request_jobs = store_request_jobs(&repository, queues, &requests, now).await?;
+        let immediate_requests = request_jobs.immediate_requests(&requests);
+        let options = (self.versioning(), now);
+        let recording: RequestRecording = Box::new(move || {
+            mark_if_permitted(&repository, &viewer, &requests, &immediate_requests, options)
+        });
+        let root = match run_recording(recording).await {
             Ok(root) => root,
             Err(error) => {
-                held_jobs.discard(queues).await?;
+                request_jobs.discard(queues).await?;
                 return Err(error);
             }
         };
-        held_jobs.release(queues, root, now).await?;
+        request_jobs.release(queues, root, now).await?;
         drop(turn);
         self.wake_agent_workers();
         Ok(root)
+    }
+
+    /// Carries out requests as [`Self::replicate_in`], and records them on any thread that may block.
+    ///
+    /// # Errors
+    /// As [`store_request_jobs`], [`require_replicate_permission`](crate::require_replicate_permission) and
+    /// [`mark_replicated`](crate::mark_replicated).
+    pub async fn replicate(
+        &self,
+        viewer: Viewer,
+        requests: Vec<ReplicationRequest>,
+        now: SystemTime,
+    ) -> Result<ChunkId> {
+        let run_recording = async |recording: RequestRecording| run_blocking(recording).await?;
+        self.replicate_in(viewer, requests, now, run_recording).await
     }
 
     /// Sets the name for this publisher's flushes, which must be stable across restarts. Dispatchers count flushes by
@@ -158,21 +189,9 @@ impl Replicator {
         self.state.flush_numbers.set_publisher(name);
     }
 
-    /// Lets each publisher on the database continue from the shared follower position, if there is one.
-    ///
-    /// # Errors
-    /// If the queues fail.
-    pub async fn split_shared_follower(&self, publishers: &[String]) -> Result<()> {
-        let names: Vec<String> = publishers.iter().map(|name| flush_follower_name(name)).collect();
-        if self.state.queues.followers().split(SHARED_FLUSH_FOLLOWER, &names).await? {
-            info!(publishers = publishers.len(), "each publisher now keeps its own position");
-        }
-        Ok(())
-    }
-
-    /// Sets whether versions are stored of what is activated in parts; the default is to store them.
-    pub fn set_versioning(&self, keeping: ActivationVersioning) {
-        *self.state.versioning.lock() = keeping;
+    /// Sets whether versions are stored of what is activated; the default is to store them.
+    pub fn set_versioning(&self, versioning: ActivationVersioning) {
+        *self.state.versioning.lock() = versioning;
     }
 
     fn versioning(&self) -> ActivationVersioning {

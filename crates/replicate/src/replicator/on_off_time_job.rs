@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::debug;
 use tympan_content::{
-    ChangeCursor, JCR_CONTENT, JcrDate, Node, NodePath, RevisionChanges, SubtreeScope,
+    ChangeCursor, JCR_CONTENT, JcrDate, Node, NodePath, RevisionChanges, SubtreeScope, Viewer,
 };
 use tympan_jobs::{
     ChangesAfterCursor, FollowerLoop, Job, JobContext, JobHandler, JobOutcome, NewJob,
@@ -26,8 +26,7 @@ use super::Replicator;
 use crate::blocking::run_blocking;
 use crate::request::on_off_time::read_time;
 use crate::request::replication_request::{
-    ActivationVersioning, ReplicationAction, ReplicationRequest, is_live,
-    require_replicate_permission, viewer_of_user,
+    ReplicationAction, ReplicationRequest, is_live, require_replicate_permission,
 };
 use crate::{Error, Result};
 
@@ -56,12 +55,13 @@ impl OnOffTimeFollower {
 
     /// Follows content until `stop` becomes true.
     pub async fn run(self, stop: watch::Receiver<bool>) {
-        let mut rounds = FollowerLoop::new(FOLLOWER_LOG_NAME, stop, CONTENT_POLL_INTERVAL * 10);
-        while !rounds.is_stopped() {
+        let mut follower_loop =
+            FollowerLoop::new(FOLLOWER_LOG_NAME, stop, CONTENT_POLL_INTERVAL * 10);
+        while !follower_loop.is_stopped() {
             let done = self.process_next_changes(SystemTime::now()).await;
             let wait =
                 done.map(|is_end| if is_end { CONTENT_POLL_INTERVAL } else { Duration::ZERO });
-            rounds.finish_round(wait.map_err(|error| error_chain_text(&error))).await;
+            follower_loop.finish_round(wait.map_err(|error| error_chain_text(&error))).await;
         }
     }
 
@@ -150,15 +150,14 @@ impl OnOffTimeFollower {
 #[derive(Debug)]
 pub struct OnOffTimeHandler {
     replicator: Replicator,
-    versioning: ActivationVersioning,
     runtime: Handle,
 }
 
 impl OnOffTimeHandler {
     /// Creates the handler, to be registered with a worker.
     #[must_use]
-    pub fn new(replicator: Replicator, keeping: ActivationVersioning, runtime: Handle) -> Self {
-        Self { replicator, versioning: keeping, runtime }
+    pub fn new(replicator: Replicator, runtime: Handle) -> Self {
+        Self { replicator, runtime }
     }
 
     fn run_scheduled_action(&self, job: &Job) -> Result<()> {
@@ -180,16 +179,20 @@ impl OnOffTimeHandler {
             depth: SubtreeScope::Document,
             user: job.user.clone(),
         };
-        let viewer = viewer_of_user(self.replicator.repository(), &job.user)?;
-        match require_replicate_permission(&snapshot.as_viewer(&viewer), &request) {
+        let viewer = Viewer::from_name(&job.user);
+        let replicated = require_replicate_permission(&snapshot.as_viewer(&viewer), &request)
+            .and_then(|()| {
+                let requests = vec![request];
+                let replication = self.replicator.replicate(viewer, requests, SystemTime::now());
+                self.runtime.block_on(replication)
+            });
+        match replicated {
             Err(Error::Content(tympan_content::Error::AccessDenied { path, .. })) => {
                 debug!(path = %path, user = job.user, "the user who set a time may not replicate");
-                return Ok(());
+                Ok(())
             }
-            permitted => permitted?,
+            replicated => replicated.map(|_| ()),
         }
-        let done = self.replicator.replicate(vec![request], self.versioning, SystemTime::now());
-        self.runtime.block_on(done).map(|_| ())
     }
 }
 

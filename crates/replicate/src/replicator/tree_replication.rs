@@ -99,7 +99,7 @@ impl Replicator {
             Err(error) => {
                 let retry_at = is_retryable(&error).then(|| now + IDLE_POLL_INTERVAL);
                 let reason = error_chain_text(&error);
-                queues.fail_job(job.id, self.process_name(), &reason, (retry_at, now)).await?;
+                queues.fail_job(job.id, self.process_name(), &reason, retry_at, now).await?;
                 Err(error)
             }
         }
@@ -118,8 +118,8 @@ impl Replicator {
         let keeping = self.versioning();
         let part = run_blocking(move || mark_next_part(&repository, &tree, keeping, now)).await??;
         let mut jobs = Vec::new();
-        let takers = agents.iter().filter(|agent| agent.accepts_any_below(&path));
-        for agent in takers.filter(|_| !part.paths.is_empty()) {
+        let accepting_agents = agents.iter().filter(|agent| agent.accepts_any_below(&path));
+        for agent in accepting_agents.filter(|_| !part.paths.is_empty()) {
             let text = |paths: &[NodePath]| -> Vec<String> {
                 paths.iter().map(ToString::to_string).collect()
             };

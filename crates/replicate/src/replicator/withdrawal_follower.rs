@@ -11,7 +11,7 @@ use tympan_jobs::FollowerLoop;
 use super::{IDLE_POLL_INTERVAL, Replicator, root_poll_interval};
 use crate::Result;
 use crate::blocking::run_blocking;
-use crate::request::withdrawal::plan_withdrawals;
+use crate::request::withdrawal_job::plan_withdrawals;
 
 impl Replicator {
     /// Stores jobs for what commits removed from the author and visitors still have; returns their number.
@@ -47,11 +47,11 @@ impl Replicator {
     /// crashes, are also withdrawn.
     pub async fn run_withdrawal_loop(self, stop: watch::Receiver<bool>) {
         let look = root_poll_interval(self.repository());
-        let mut rounds = FollowerLoop::new("withdrawals", stop, IDLE_POLL_INTERVAL);
+        let mut follower_loop = FollowerLoop::new("withdrawals", stop, IDLE_POLL_INTERVAL);
         let mut last = None;
-        while !rounds.is_stopped() {
-            let round = self.withdraw_if_changed(&mut last).await.map(|()| look);
-            rounds.finish_round(round.map_err(|error| error_chain_text(&error))).await;
+        while !follower_loop.is_stopped() {
+            let result = self.withdraw_if_changed(&mut last).await.map(|()| look);
+            follower_loop.finish_round(result.map_err(|error| error_chain_text(&error))).await;
         }
     }
 

@@ -81,12 +81,44 @@ pub fn mark_replicated(
 pub fn mark_replicated_with_versioning(
     repository: &Repository,
     requests: &[ReplicationRequest],
-    keeping: ActivationVersioning,
+    versioning: ActivationVersioning,
     now: SystemTime,
 ) -> Result<ChunkId> {
-    let Some(first) = requests.first() else { return Ok(repository.head_root()?) };
-    let user = &first.user;
+    match requests.first() {
+        Some(first) => mark_in_session(repository.session(&first.user)?, requests, versioning, now),
+        None => Ok(repository.head_root()?),
+    }
+}
+
+/// Records `immediate_requests` if a viewer may make all `requests` in the state in which they are recorded. Returns the
+/// root to send from.
+pub(crate) fn mark_if_permitted(
+    repository: &Repository,
+    viewer: &Viewer,
+    requests: &[ReplicationRequest],
+    immediate_requests: &[ReplicationRequest],
+    (versioning, now): (ActivationVersioning, SystemTime),
+) -> Result<ChunkId> {
+    let user = requests.first().map_or_else(|| viewer.name(), |request| &request.user);
     let mut session = repository.session(user)?;
+    let snapshot = session.snapshot()?;
+    if !viewer.is_system() {
+        let visible = snapshot.as_viewer(viewer);
+        requests.iter().try_for_each(|request| require_replicate_permission(&visible, request))?;
+    }
+    if immediate_requests.is_empty() {
+        return Ok(snapshot.root_id());
+    }
+    mark_in_session(session, immediate_requests, versioning, now)
+}
+
+/// Records requests in the state with which a session began.
+fn mark_in_session(
+    mut session: Session,
+    requests: &[ReplicationRequest],
+    versioning: ActivationVersioning,
+    now: SystemTime,
+) -> Result<ChunkId> {
     let taken_away =
         requests.iter().filter(|request| request.action == ReplicationAction::Deactivate);
     session.record_replication(taken_away.map(|request| request.path.clone()).collect());
@@ -96,7 +128,7 @@ pub fn mark_replicated_with_versioning(
         session.record_activated_documents(list_unstamped_documents(&snapshot, request)?, now);
         for path in list_stamped_content(&snapshot, request)? {
             if request.action == ReplicationAction::Activate
-                && keeping == ActivationVersioning::CreateVersion
+                && versioning == ActivationVersioning::CreateVersion
                 && let Some(document) = path.parent()
             {
                 let comment = "activated";
@@ -107,22 +139,11 @@ pub fn mark_replicated_with_versioning(
                 };
                 session.versions().create_version_if_changed(&document, &check_in)?;
             }
-            write_replication_stamp(&mut session, &path, (request.action, &request.user), now)?;
+            write_replication_stamp(&mut session, &path, request.action, &request.user, now)?;
         }
         message = format!("{} {}", request.action.name(), request.path);
     }
     Ok(session.commit(&message, now)?)
-}
-
-/// Returns the viewer for a user in whose name something is done later. No account can have the program's own name.
-///
-/// # Errors
-/// If content fails.
-pub(crate) fn viewer_of_user(repository: &Repository, user: &str) -> Result<Viewer> {
-    if user == Viewer::system().name() {
-        return Ok(Viewer::system());
-    }
-    Ok(repository.viewer(Some(user))?)
 }
 
 /// Rejects a request for which the viewer of a snapshot lacks permission: `crx:replicate` is needed on each document
@@ -162,7 +183,8 @@ pub fn require_replicate_permission(
 pub(crate) fn write_replication_stamp(
     session: &mut Session,
     content: &NodePath,
-    (action, user): (ReplicationAction, &str),
+    action: ReplicationAction,
+    user: &str,
     at: SystemTime,
 ) -> Result<()> {
     let date = Property::Single(Value::Date(JcrDate::from_system_time(at)));

@@ -266,12 +266,7 @@ fn mark_deactivated(session: &mut Session, tree: &RequestedTree, paths: &[NodePa
         if carries_replication_stamp(&node) && node.content_node()?.is_some() {
             drop(node);
             let content = path.child(JCR_CONTENT)?;
-            write_replication_stamp(
-                session,
-                &content,
-                (tree.action, &tree.user),
-                tree.requested_at,
-            )?;
+            write_replication_stamp(session, &content, tree.action, &tree.user, tree.requested_at)?;
         }
     }
     Ok(())
@@ -306,7 +301,8 @@ fn mark_activated(
     write_replication_stamp(
         session,
         &content,
-        (ReplicationAction::Activate, &tree.user),
+        ReplicationAction::Activate,
+        &tree.user,
         tree.requested_at,
     )
 }

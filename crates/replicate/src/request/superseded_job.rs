@@ -80,9 +80,8 @@ pub(crate) async fn find_given_up_before(queues: &JobQueues, job: &Job) -> Resul
     // Jobs stored by an earlier version are read one by one.
     let mut after = None;
     loop {
-        let page = queues
-            .list_given_up_without_subject(&job.topic, (after, job.id), JOB_PAGE_SIZE)
-            .await?;
+        let page =
+            queues.list_given_up_without_subject(&job.topic, after, job.id, JOB_PAGE_SIZE).await?;
         let of_page = page.iter().filter(|earlier| {
             ReplicationScope::from_properties(&earlier.properties)
                 .is_some_and(|earlier| earlier.may_overlap(&scope))

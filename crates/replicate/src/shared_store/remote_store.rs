@@ -40,7 +40,7 @@ use crate::delivery::frame_codec::{
     MAX_FRAME_BYTES, MAX_REQUEST_IDS, MAX_RESPONSE_BYTES, decode_frames, encode_blob_ids,
     encode_chunk_ids,
 };
-use crate::delivery::message_sender::REPLICATION_KEY_HEADER;
+use crate::delivery::message::REPLICATION_KEY_HEADER;
 use crate::shared_store::circuit_breaker::{CircuitDecision, StoreCircuitBreaker};
 use crate::shared_store::store_service::{
     STORE_PATH, WireLease, WireLeaseRequest, WireRevision, from_unix_micros,
@@ -390,7 +390,7 @@ async fn send_once(
     (name, value): &(&'static str, HeaderValue),
     ask: &RemoteStoreRequest,
 ) -> Result<Bytes, RemoteRequestFailure> {
-    let response = send_for_head(client, url, (name, value), ask).await?;
+    let response = send_for_head(client, url, name, value, ask).await?;
     let body = limit_body(response.into_body(), ask.max_response_bytes)
         .with_idle_timeout(IDLE_TIMEOUT)
         .collect()
@@ -410,7 +410,8 @@ async fn send_once(
 async fn send_for_head(
     client: &HttpClient,
     url: &str,
-    (name, value): (&'static str, &HeaderValue),
+    name: &'static str,
+    value: &HeaderValue,
     ask: &RemoteStoreRequest,
 ) -> Result<http::Response<hyper::body::Incoming>, RemoteRequestFailure> {
     let uri = format!("{url}{STORE_PATH}{}", ask.path_and_query);
@@ -437,10 +438,11 @@ async fn send_for_head(
     let body =
         limit_body(response.into_body(), 64 * 1024).with_idle_timeout(IDLE_TIMEOUT).collect().await;
     let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let said = said.get("error").and_then(serde_json::Value::as_str).unwrap_or_default();
+    let response_json: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let message =
+        response_json.get("error").and_then(serde_json::Value::as_str).unwrap_or_default();
     Err(RemoteRequestFailure {
-        reason: format!("it answered {status}: {said}"),
+        reason: format!("it answered {status}: {message}"),
         is_transient: matches!(status.as_u16(), 429 | 500 | 502 | 503 | 504),
         status: Some(status),
     })
@@ -618,7 +620,7 @@ impl ReadBlobs for RemoteStore {
         let (authorization, id) = (self.authorization.clone(), *id);
         let fetched = self.run_with_breaker(|_| async move {
             let (name, value) = &authorization;
-            let response = send_for_head(&client, &url, (name, value), &ask).await?;
+            let response = send_for_head(&client, &url, name, value, &ask).await?;
             let mut body = limit_body(response.into_body(), ask.max_response_bytes)
                 .with_idle_timeout(IDLE_TIMEOUT);
             let mut hash = Sha256::new();

@@ -198,7 +198,7 @@ impl StandbyStore {
     fn copy_newest(&self, at: Option<ChunkId>, now: SystemTime) -> Result<StandbyCopyReport> {
         let base = self.base.as_ref();
         let lease =
-            acquire_lease(base, &self.lease_holder, FOLLOWED_BRANCH, (now, COPY_LEASE_DURATION))?;
+            acquire_lease(base, &self.lease_holder, FOLLOWED_BRANCH, now, COPY_LEASE_DURATION)?;
         let newest = base.ref_history(FOLLOWED_BRANCH, None, REVISION_PAGE_SIZE)?;
         let base_revision =
             newest.into_iter().find(|revision| revision.update.new_root == Some(lease.root));

@@ -10,13 +10,15 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tympan_content::{
     ChunkId, NodePath, Property, Repository, Snapshot, Subtree, SubtreeScope, Value, ValueType,
+    Viewer,
 };
 use tympan_jobs::{
     JOB_MIGRATIONS, JobFilter, JobQueues, JobState, JobWorker, JobWorkerOptions, QueueConfig,
 };
 use tympan_replicate::{
-    ActivationVersioning, AffectedUrlResolver, AffectedUrlSet, HomePairs, ReplicationAction,
-    ReplicationRequest, Replicator, agent_topic, read_agents, store_held_jobs,
+    AffectedUrlResolver, AffectedUrlSet, HomePairs, ReplicationAction, ReplicationRequest,
+    ReplicationStatus, Replicator, RequestRecording, agent_topic, read_agents,
+    require_replicate_permission, stamped_status, store_request_jobs,
 };
 use tympan_testkit::StateDatabase;
 
@@ -194,7 +196,7 @@ async fn each_kind_of_agent_flushes_in_its_form() {
         session.commit("switch", SystemTime::now()).unwrap();
     };
     let (stop, stopped) = watch::channel(false);
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     tokio::spawn(sender.clone().run(stopped));
     let mut count = 0;
     // A switch counts for the next flush; nothing is restarted.
@@ -243,14 +245,14 @@ async fn each_kind_of_agent_flushes_in_its_form() {
     ];
     for (round, (kind, more, requests, with, without)) in forms.into_iter().enumerate() {
         switch(&[&[("serializationType", Property::text(kind))], more].concat());
-        sender.flush_changes(SystemTime::now()).await.unwrap();
+        sender.store_flushes(SystemTime::now()).await.unwrap();
         // What follows from the agent's own change is not what is looked at.
         while queues.statistics().count_jobs(&agent_topic("publish", "one")).await.unwrap() > 0 {
             tokio::task::yield_now().await;
         }
         count = cache.seen.lock().len().max(count);
         put(&repository, "/content/a", page("a", &format!("round {round}")));
-        sender.flush_changes(SystemTime::now()).await.unwrap();
+        sender.store_flushes(SystemTime::now()).await.unwrap();
         let seen = cache.wait_for(count + requests).await;
         let seen = seen[count..].join("\n---\n");
         for text in with {
@@ -278,11 +280,11 @@ async fn an_agent_for_some_paths_hears_of_every_url() {
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
     sender.set_url_resolver(Arc::new(Ledger));
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     // One step with a path before it that the agent does not take.
     put(&repository, "/content/a", page("a", "x"));
     put(&repository, "/content/z", page("z", "x"));
-    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(sender.store_flushes(SystemTime::now()).await.unwrap(), 1);
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     let seen = cache.wait_for(1).await;
@@ -351,13 +353,13 @@ async fn what_was_rendered_in_between_is_flushed_although_nothing_differs() {
     let sender = replicator("publish", &repository, &queues);
     let ledger = Arc::new(Astray::default());
     sender.set_url_resolver(ledger.clone());
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     // One at a page, and one where nothing is any more.
     *ledger.urls.lock() = vec!["/content/a.html", "/content/gone.html"];
-    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 5);
+    assert_eq!(sender.store_flushes(SystemTime::now()).await.unwrap(), 5);
     let root = repository.snapshot().unwrap().root_id();
     assert_eq!(*ledger.stored.lock(), [root, root]);
-    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 0, "they are stored");
+    assert_eq!(sender.store_flushes(SystemTime::now()).await.unwrap(), 0, "they are stored");
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     let [precise, purge, keys, plain, elsewhere] = &caches;
@@ -391,9 +393,9 @@ async fn what_nobody_knows_is_dropped_with_its_folder() {
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
     sender.set_url_resolver(Arc::new(Forgetful));
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     put(&repository, "/content/a", page("a", "x"));
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     // What needs no account of URLs gets one flush of the page and of the folder that was made with it.
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
@@ -428,7 +430,7 @@ async fn without_an_account_of_urls_a_page_goes_with_its_stat_files() {
     let queues = queues(&dir).await;
     // `follow` alone asks nobody; a ledger that cannot tell gives the same answer.
     let sender = replicator("publish", &repository, &queues);
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     let [precise, purge, keys] = &caches;
@@ -437,7 +439,7 @@ async fn without_an_account_of_urls_a_page_goes_with_its_stat_files() {
             sender.set_url_resolver(Arc::new(ledger));
         }
         put(&repository, "/content/b", page("b", &format!("round {round}")));
-        sender.flush_changes(SystemTime::now()).await.unwrap();
+        sender.store_flushes(SystemTime::now()).await.unwrap();
         let seen = precise.wait_for(round + 1).await;
         assert!(seen[round].contains("cq-action: activate\n"), "{seen:?}");
         assert!(seen[round].contains("cq-handle: /content/b\n"), "{seen:?}");
@@ -483,11 +485,11 @@ async fn a_page_that_is_gone_is_purged_in_all_its_forms() {
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
     sender.set_url_resolver(Arc::new(Forms));
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     let mut session = repository.session("ann").unwrap();
     session.remove_node(&path("/content/b")).unwrap();
     session.commit("remove", SystemTime::now()).unwrap();
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     let [precise, purge, keys] = &caches;
@@ -522,12 +524,12 @@ async fn a_queue_waits_for_a_cache_that_refuses_and_others_go_on() {
     }
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     for number in 0..5 {
         put(&repository, &format!("/content/p{number}"), page("p", "x"));
-        sender.flush_changes(SystemTime::now()).await.unwrap();
+        sender.store_flushes(SystemTime::now()).await.unwrap();
     }
     // The folder above the first is a change of its own.
     fast.wait_for(6).await;
@@ -583,26 +585,18 @@ async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
     let sender = replicator("author", &repository, &queues);
     let now = SystemTime::now();
     sender
-        .replicate(
-            vec![wish("/content/en/a", SubtreeScope::Document)],
-            ActivationVersioning::CreateVersion,
-            now,
-        )
+        .replicate(Viewer::system(), vec![wish("/content/en/a", SubtreeScope::Document)], now)
         .await
         .unwrap();
     assert_eq!((count("en").await, count("de").await), (1, 0));
     sender
-        .replicate(
-            vec![wish("/content", SubtreeScope::Subtree)],
-            ActivationVersioning::CreateVersion,
-            now,
-        )
+        .replicate(Viewer::system(), vec![wish("/content", SubtreeScope::Subtree)], now)
         .await
         .unwrap();
     assert_eq!((count("en").await, count("de").await), (2, 1), "a part of it is for each");
     put(&repository, "/content/fr", page("fr", "fr"));
     let other = [wish("/content/fr", SubtreeScope::Document)];
-    let refused = store_held_jobs(&repository, &queues, &other, now).await.unwrap_err();
+    let refused = store_request_jobs(&repository, &queues, &other, now).await.unwrap_err();
     assert!(refused.to_string().contains("no enabled agent accepts `/content/fr`"), "{refused}");
     assert_eq!(sender.clear_jobs("en").await.unwrap(), 2);
     assert_eq!((count("en").await, count("de").await), (0, 1));
@@ -610,6 +604,42 @@ async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
     sender.pause_agent("de", "ann", now).await.unwrap();
     assert_eq!(queues.paused_queues().await.unwrap(), [sender.queue_name_of("de")]);
     assert!(sender.resume_agent("de").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_that_are_withdrawn_while_a_request_waits_count() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
+    let (queues, now) = (queues(&dir).await, SystemTime::now());
+    let target = Property::text("http://127.0.0.1:9/");
+    put_agent(&repository, "author", "one", &[("transportUri", target)]);
+    put(&repository, "/content/a", page("a", "x"));
+    repository.install_initial_policies(now).unwrap();
+    let mut session = repository.session("system").unwrap();
+    session.accounts().add_user("eve", "x").unwrap();
+    session.accounts().add_member("content-authors", "eve").unwrap();
+    session.commit("let eve replicate", now).unwrap();
+    let (viewer, user) = (Viewer::of_user(Some("eve")), "eve".to_owned());
+    let (action, depth) = (ReplicationAction::Activate, SubtreeScope::Document);
+    let request = ReplicationRequest { action, path: path("/content/a"), depth, user };
+    let visible = repository.snapshot().unwrap().as_viewer(&viewer);
+    require_replicate_permission(&visible, &request).unwrap();
+    let content = repository.clone();
+    let withdraw_and_record = async move |recording: RequestRecording| {
+        let privileges = Property::parse_list(ValueType::Name, ["crx:replicate"]).unwrap();
+        let entry = Subtree::new("deny", "rep:DenyACE")
+            .with_property("rep:principalName", "eve")
+            .with_property("rep:privileges", privileges);
+        let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
+        put(&content, "/content/a/rep:policy", policy);
+        recording()
+    };
+    let sender = replicator("author", &repository, &queues);
+    let refused = sender.replicate_in(viewer, vec![request], now, withdraw_and_record).await;
+    let refused: tympan_replicate::Error = refused.unwrap_err();
+    assert!(refused.to_string().contains("crx:replicate"), "{refused}");
+    assert_eq!(queues.statistics().count_jobs(&agent_topic("author", "one")).await.unwrap(), 0);
+    let node = repository.snapshot().unwrap().node(&path("/content/a")).unwrap().unwrap();
+    assert_eq!(stamped_status(&node), ReplicationStatus::Never);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -636,11 +666,11 @@ async fn pausing_holds_under_the_name_that_the_configuration_gives() {
     sender.set_queue_name_source(worker);
     assert_eq!(sender.queue_name_of("one"), "mine");
     queues.pause_queue("mine", "ann", SystemTime::now()).await.unwrap();
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     put(&repository, "/content/a", page("a", "x"));
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     // A worker that would send does so at once; one look of all workers later it has not.
     for _ in 0..200 {
         sender.wake_agent_workers();
@@ -715,11 +745,11 @@ async fn an_agent_for_some_paths_hears_what_lies_below_them_whatever_changed() {
     }
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     let told = async |round: &str, ledger: Beside| {
         sender.set_url_resolver(Arc::new(ledger));
         put(&repository, "/content/a", page("a", round));
-        sender.flush_changes(SystemTime::now()).await.unwrap();
+        sender.store_flushes(SystemTime::now()).await.unwrap();
         let mut told = Vec::new();
         for name in ["below", "elsewhere", "escaped"] {
             let topic = agent_topic("publish", name);
@@ -788,7 +818,7 @@ async fn caches_are_emptied_where_the_state_of_the_last_flush_is_gone() {
             .await
             .unwrap()
     );
-    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), kinds.len());
+    assert_eq!(sender.store_flushes(SystemTime::now()).await.unwrap(), kinds.len());
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(sender.clone().run(stopped));
     for (kind, cache) in std::iter::zip(kinds, &caches) {
@@ -799,7 +829,7 @@ async fn caches_are_emptied_where_the_state_of_the_last_flush_is_gone() {
         }
         assert!(!seen.contains("resourceonly"), "{kind}: {seen}");
     }
-    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 0);
+    assert_eq!(sender.store_flushes(SystemTime::now()).await.unwrap(), 0);
     stop.send(true).unwrap();
     running.await.unwrap();
 }
@@ -863,21 +893,21 @@ async fn publishers_that_share_a_database_miss_no_step_of_each_other() {
     });
     for (sender, steps) in &publishers {
         sender.split_shared_follower(&names).await.unwrap();
-        assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 1);
+        assert_eq!(sender.store_flushes(SystemTime::now()).await.unwrap(), 1);
         assert_eq!(std::mem::take(&mut *steps.asked.lock()), [(first, second)]);
     }
     assert_eq!(queues.followers().root_of("flush").await.unwrap(), None);
     let [(one, of_one), (two, of_two)] = &publishers;
     let third = edit("third");
-    assert_eq!(one.flush_changes(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(one.store_flushes(SystemTime::now()).await.unwrap(), 1);
     // The second was silent for so long that the first took it for gone.
     of_one.gone.lock().push("b".to_owned());
     let fourth = edit("fourth");
-    assert_eq!(one.flush_changes(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(one.store_flushes(SystemTime::now()).await.unwrap(), 1);
     assert_eq!(queues.followers().root_of("flush/b").await.unwrap(), None);
     assert_eq!(*of_one.asked.lock(), [(second, third), (third, fourth)]);
     // It was not, and goes on where it stood.
-    assert_eq!(two.flush_changes(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(two.store_flushes(SystemTime::now()).await.unwrap(), 1);
     assert_eq!(*of_two.asked.lock(), [(second, fourth)]);
     assert_eq!(queues.followers().root_of("flush/b").await.unwrap(), Some(fourth.to_string()));
     assert_eq!(queues.statistics().count_jobs(&agent_topic("publish", "one")).await.unwrap(), 5);
@@ -893,7 +923,7 @@ async fn a_change_that_nobody_sent_is_flushed_too() {
     session.set_property(&agent, "serializationType", Property::text("flush")).unwrap();
     session.commit("flush", SystemTime::now()).unwrap();
     let sender = replicator("publish", &repository, &queues(&dir).await);
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped.clone()));
     let following = tokio::spawn(sender.clone().run_flush_loop(stopped));

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use tokio::sync::watch;
-use tympan_content::{Property, Repository, SubtreeScope};
+use tympan_content::{Property, Repository, SubtreeScope, Viewer};
 use tympan_jobs::{Job, JobQueues, JobState};
 use tympan_replicate::{
-    ActivationVersioning, ReceiverRole, ReplicationAction, ReplicationMessage, ReplicationRequest,
-    Replicator, agent_topic, apply_replication,
+    ReceiverRole, ReplicationAction, ReplicationMessage, ReplicationRequest, Replicator,
+    agent_topic, apply_replication,
 };
 
 use crate::agent::{page, path, put, put_agent, queues, replicator};
@@ -100,10 +100,7 @@ impl Author {
 
     pub(crate) async fn wish(&self, action: ReplicationAction, at: &str, depth: SubtreeScope) {
         let wish = ReplicationRequest { action, path: path(at), depth, user: "ann".to_owned() };
-        self.sender
-            .replicate(vec![wish], ActivationVersioning::NoVersion, SystemTime::now())
-            .await
-            .unwrap();
+        self.sender.replicate(Viewer::system(), vec![wish], SystemTime::now()).await.unwrap();
         self.until_still().await;
     }
 

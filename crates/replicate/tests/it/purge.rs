@@ -22,9 +22,9 @@ async fn a_list_goes_on_behind_a_purge_that_failed_once() {
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
     sender.set_url_resolver(Arc::new(Ledger));
-    sender.flush_changes(SystemTime::now()).await.unwrap();
+    sender.store_flushes(SystemTime::now()).await.unwrap();
     put(&repository, "/content/a", page("a", "y"));
-    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(sender.store_flushes(SystemTime::now()).await.unwrap(), 1);
     cache.status.store(STUMBLING, Ordering::SeqCst);
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(sender.clone().run(stopped));

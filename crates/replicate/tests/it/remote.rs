@@ -133,7 +133,7 @@ fn an_honest_instance_is_read_like_a_store_of_ones_own() {
     assert_eq!(blobs, [Some(Bytes::from_static(b"small")), None]);
 
     let life = Duration::from_hours(1);
-    let lease = acquire_lease(&remote, "stage & co", "main", (SystemTime::now(), life)).unwrap();
+    let lease = acquire_lease(&remote, "stage & co", "main", SystemTime::now(), life).unwrap();
     assert_eq!(lease.root, root);
     assert_eq!(chunks.list_leases().unwrap()[0].holder, "remote:stage & co");
     let found = remote.find_lease("stage & co").unwrap().unwrap();

@@ -3,11 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
-use tympan_content::{JcrDate, Property, Repository, Subtree, SubtreeScope, Value, ValueType};
+use tympan_content::{
+    JcrDate, Property, Repository, Subtree, SubtreeScope, Value, ValueType, Viewer,
+};
 use tympan_jobs::{JobContext, JobFilter, JobHandler, JobOutcome, JobQueues};
 use tympan_replicate::{
-    ActivationVersioning, OnOffTimeFollower, OnOffTimeHandler, ReplicationAction,
-    ReplicationRequest, Replicator, agent_topic,
+    OnOffTimeFollower, OnOffTimeHandler, ReplicationAction, ReplicationRequest, Replicator,
+    agent_topic,
 };
 
 use crate::agent::{page, path, put, put_agent, queues, replicator};
@@ -38,11 +40,7 @@ impl Author {
         put(&repository, "/content/a", page("a", "x"));
         let replicator = replicator("author", &repository, &queues);
         let times = OnOffTimeFollower::new(replicator.clone());
-        let handler = OnOffTimeHandler::new(
-            replicator.clone(),
-            ActivationVersioning::NoVersion,
-            Handle::current(),
-        );
+        let handler = OnOffTimeHandler::new(replicator.clone(), Handle::current());
         times.process_next_changes(SystemTime::now()).await.unwrap();
         Self { repository, queues, replicator, times, handler }
     }
@@ -56,7 +54,7 @@ impl Author {
         let wish =
             ReplicationRequest { action, path: path(at), depth: SubtreeScope::Document, user };
         let now = SystemTime::now();
-        self.replicator.replicate(vec![wish], ActivationVersioning::NoVersion, now).await.unwrap();
+        self.replicator.replicate(Viewer::system(), vec![wish], now).await.unwrap();
     }
 
     /// Returns how many jobs the publisher's agent has.

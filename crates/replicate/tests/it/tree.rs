@@ -3,11 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
-use tympan_content::{JcrDate, NodePath, Property, Subtree, SubtreeScope, Value};
+use tympan_content::{JcrDate, NodePath, Property, Subtree, SubtreeScope, Value, Viewer};
 use tympan_jobs::{Job, JobState, NewJob};
 use tympan_replicate::{
-    ActivationVersioning, MAX_PART_DOCUMENTS, ReplicationAction, ReplicationRequest,
-    ReplicationStatus, TREE_TOPIC, TreePartOutcome, agent_topic, stamped_status, store_held_jobs,
+    MAX_PART_DOCUMENTS, ReplicationAction, ReplicationRequest, ReplicationStatus, TREE_TOPIC,
+    TreePartOutcome, agent_topic, stamped_status, store_request_jobs,
 };
 
 use crate::agent::{page, path, put, replicator};
@@ -30,11 +30,7 @@ async fn author_with_tree(dir: &tempfile::TempDir) -> Author {
 
 async fn wish(author: &Author, action: ReplicationAction, at: &str, depth: SubtreeScope) {
     let wish = ReplicationRequest { action, path: path(at), depth, user: "ann".to_owned() };
-    author
-        .sender
-        .replicate(vec![wish], ActivationVersioning::NoVersion, SystemTime::now())
-        .await
-        .unwrap();
+    author.sender.replicate(Viewer::system(), vec![wish], SystemTime::now()).await.unwrap();
 }
 
 async fn queued(author: &Author) -> Vec<Job> {
@@ -119,7 +115,7 @@ async fn a_tree_is_sent_as_it_was_wished_but_for_what_was_said_since() {
     ] {
         let (path, user) = (path(&page_at(number)), "ann".to_owned());
         let wish = ReplicationRequest { action, path, depth: SubtreeScope::Document, user };
-        author.sender.replicate(vec![wish], ActivationVersioning::NoVersion, later).await.unwrap();
+        author.sender.replicate(Viewer::system(), vec![wish], later).await.unwrap();
     }
     let mut session = author.repository.session("bob").unwrap();
     session.remove_node(&path(&page_at(11))).unwrap();
@@ -147,7 +143,7 @@ async fn a_tree_that_is_taken_away_goes_no_further() {
         depth: SubtreeScope::Document,
         user: "ann".to_owned(),
     };
-    author.sender.replicate(vec![gone], ActivationVersioning::NoVersion, later).await.unwrap();
+    author.sender.replicate(Viewer::system(), vec![gone], later).await.unwrap();
     send_all(&author).await;
     let snapshot = author.publisher.repository.snapshot().unwrap();
     assert!(snapshot.node(&path("/content/tree")).unwrap().is_none());
@@ -193,7 +189,7 @@ async fn wish_later(author: &Author, action: ReplicationAction, at: &str) {
         user: "bob".to_owned(),
     };
     let later = SystemTime::now() + Duration::from_secs(1);
-    author.sender.replicate(vec![wish], ActivationVersioning::NoVersion, later).await.unwrap();
+    author.sender.replicate(Viewer::system(), vec![wish], later).await.unwrap();
 }
 
 fn documents(job: &Job) -> Vec<&str> {
@@ -262,8 +258,7 @@ async fn trees_that_are_large_together_go_in_parts() {
             requests.push(ReplicationRequest { action, path, depth, user: "ann".to_owned() });
         }
     }
-    let versioning = ActivationVersioning::NoVersion;
-    author.sender.replicate(requests, versioning, SystemTime::now()).await.unwrap();
+    author.sender.replicate(Viewer::system(), requests, SystemTime::now()).await.unwrap();
     let trees = author.queues.list_topic(TREE_TOPIC, 10).await.unwrap();
     let trees: Vec<_> = trees.iter().map(|job| job.properties["path"].as_str().unwrap()).collect();
     assert_eq!(trees, ["/content/b", "/content/c"]);
@@ -327,7 +322,7 @@ async fn a_deactivation_in_parts_goes_on_after_a_crash() {
     };
     // The process ends after the job was stored and before it was released.
     let now = SystemTime::now();
-    store_held_jobs(&author.repository, &author.queues, &[gone], now).await.unwrap();
+    store_request_jobs(&author.repository, &author.queues, &[gone], now).await.unwrap();
     assert_eq!(author.queues.release_all_claims().await.unwrap(), 1);
     // The next one ends after a part was stored, and its job is still there; so it is done again.
     let before = author.queues.list_topic(TREE_TOPIC, 10).await.unwrap();

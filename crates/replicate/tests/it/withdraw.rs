@@ -7,7 +7,7 @@ use serde_json::Map;
 use tokio::sync::watch;
 use tympan_content::{
     CheckInOptions, CheckOutState, MergeOptions, MergeSide, NodePath, Property, Repository,
-    RevisionDetails, Snapshot, Subtree, SubtreeScope,
+    RevisionDetails, Snapshot, Subtree, SubtreeScope, Viewer,
 };
 use tympan_jobs::JobContext;
 use tympan_jobs::workflow::process::standard_processes;
@@ -120,13 +120,11 @@ fn step(repository: &Repository, name: &str, (payload, destination): (&NodePath,
         data: Map::new(),
         saved_data: Map::new(),
     };
-    while let StepOutcome::Wait { after, saved_data: keep } =
-        process.run(&run, &JobContext::detached())
-    {
+    while let StepOutcome::Wait { after, saved_data } = process.run(&run, &JobContext::detached()) {
         if !after.is_zero() {
             break;
         }
-        run.saved_data = keep;
+        run.saved_data = saved_data;
     }
 }
 
@@ -456,7 +454,7 @@ fn who_removes_an_activated_folder_needs_the_privilege() {
     session.put_node(&path("/content/rep:policy"), policy).unwrap();
     session.commit("begin", SystemTime::now()).unwrap();
     let remove = || {
-        let viewer = author.viewer(Some("bob")).unwrap();
+        let viewer = Viewer::of_user(Some("bob"));
         let mut session = author.session_as(&viewer).unwrap();
         session.remove_node(&path("/content/folder")).unwrap();
         session.commit("remove", SystemTime::now()).map(drop)

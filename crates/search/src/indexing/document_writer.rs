@@ -193,12 +193,12 @@ impl IndexDocumentWriter<'_> {
     }
 
     fn flush_batch(&self, batch: &mut IndexWriteBatch) -> Result<()> {
-        let IndexWriteBatch { operations, failed_documents: failed, .. } = std::mem::take(batch);
+        let IndexWriteBatch { operations, failed_documents, .. } = std::mem::take(batch);
         let count = operations.len() as u64;
         let added = self.writer.run(operations);
         added.map_err(|error| Error::index_access("write", self.dir, error))?;
         self.counters.indexed_documents.fetch_add(count, Ordering::Relaxed);
-        self.counters.failed_documents.fetch_add(failed, Ordering::Relaxed);
+        self.counters.failed_documents.fetch_add(failed_documents, Ordering::Relaxed);
         if let Some(done) = self.done_documents {
             done.fetch_add(count, Ordering::Relaxed);
         }

@@ -40,7 +40,7 @@ pub(crate) type OpenDirectoryFn = fn(&Path) -> tantivy::Result<Box<dyn Directory
 #[derive(Debug, Clone)]
 pub(crate) struct SearchIndexFolder {
     pub(crate) dir: PathBuf,
-    pub(crate) open_directory: OpenDirectoryFn,
+    open_directory: OpenDirectoryFn,
 }
 
 /// The content of `current`.

@@ -178,7 +178,7 @@ impl SearchIndexFollower {
                 build.open_writer(1)?
             }
         };
-        self.write_changes((&writer, &build.dir), &new, &paths)?;
+        self.write_changes(&writer, &build.dir, &new, &paths)?;
         if self.shared.is_cancelled.load(Ordering::Relaxed) {
             // The written documents are incomplete; they are discarded with the writer.
             return Ok(None);
@@ -193,7 +193,8 @@ impl SearchIndexFollower {
 
     fn write_changes(
         &self,
-        (writer, dir): (&SearchIndexWriter, &Path),
+        writer: &SearchIndexWriter,
+        dir: &Path,
         new: &Snapshot,
         paths: &[NodePath],
     ) -> Result<()> {

@@ -85,7 +85,7 @@ pub(crate) fn spellcheck(
     text: &str,
     limit: usize,
 ) -> Result<Vec<String>> {
-    let mut sight = reader.map(|reader| ReaderVocabulary::new(planner, reader));
+    let mut vocabulary = reader.map(|reader| ReaderVocabulary::new(planner, reader));
     let mut corrected = vec![String::new()];
     let mut is_changed = false;
     let mut at = 0;
@@ -95,10 +95,10 @@ pub(crate) fn spellcheck(
         at = token.offset_to;
         let is_looked_at =
             number < MAX_CORRECTED_WORDS && token.text.chars().count() >= MIN_CORRECTED_CHARACTERS;
-        let mut choices = match &mut sight {
+        let mut choices = match &mut vocabulary {
             _ if !is_looked_at => Vec::new(),
             None => find_near_words(planner, &token.text)?,
-            Some(sight) => match find_readable_near_words(sight, planner, &token.text)? {
+            Some(vocabulary) => match find_readable_near_words(vocabulary, planner, &token.text)? {
                 Some(choices) => choices,
                 None => return Ok(Vec::new()),
             },
@@ -136,11 +136,11 @@ fn find_near_words(planner: &TextQueryPlanner<'_>, word: &str) -> Result<Vec<Str
 
 /// Like [`find_near_words`], for the words that a reader sees; `None` if the scan limit is exceeded.
 fn find_readable_near_words(
-    sight: &mut ReaderVocabulary<'_>,
+    vocabulary: &mut ReaderVocabulary<'_>,
     planner: &TextQueryPlanner<'_>,
     word: &str,
 ) -> Result<Option<Vec<String>>> {
-    match sight.count_readable(word, 1)? {
+    match vocabulary.count_readable(word, 1)? {
         None => return Ok(None),
         Some(0) => {}
         Some(_) => return Ok(Some(Vec::new())),
@@ -148,7 +148,9 @@ fn find_readable_near_words(
     for distance in 1..=max_edit_distance(word) {
         let mut frequencies = BTreeMap::new();
         for word in words_at_distance(planner, word, distance)?.into_keys().take(MAX_NEAR_WORDS) {
-            let Some(count) = sight.count_readable(&word, MAX_WORD_COUNT)? else { return Ok(None) };
+            let Some(count) = vocabulary.count_readable(&word, MAX_WORD_COUNT)? else {
+                return Ok(None);
+            };
             if count > 0 {
                 frequencies.insert(word, count);
             }

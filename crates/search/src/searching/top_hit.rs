@@ -56,7 +56,7 @@ pub(crate) struct TopHitsCollector {
 const INSIGNIFICANT_SCORE_BITS: u32 = 0x3ff;
 
 /// Clears the last bits of a score; about four decimal digits remain.
-pub(crate) fn round_score(score: Score) -> Score {
+fn round_score(score: Score) -> Score {
     Score::from_bits(score.to_bits() & !INSIGNIFICANT_SCORE_BITS)
 }
 

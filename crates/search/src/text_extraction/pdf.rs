@@ -62,9 +62,10 @@ impl PdfReader {
         let begin = output
             .windows(OUTPUT_BEGIN_MARKER.len())
             .position(|window| window == OUTPUT_BEGIN_MARKER);
-        let said = begin.and_then(|begin| output.get(begin + OUTPUT_BEGIN_MARKER.len()..));
-        match said
-            .and_then(|said| said.strip_suffix(OUTPUT_END_MARKER))
+        let extracted_text =
+            begin.and_then(|begin| output.get(begin + OUTPUT_BEGIN_MARKER.len()..));
+        match extracted_text
+            .and_then(|extracted_text| extracted_text.strip_suffix(OUTPUT_END_MARKER))
             .and_then(<[u8]>::split_first)
         {
             Some((b'+', text)) => Ok(String::from_utf8_lossy(text).into_owned()),
@@ -84,11 +85,11 @@ fn run_reader_process(child: &mut Child, blob: BlobContent) -> Option<Vec<u8>> {
     });
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        let mut said = Vec::new();
+        let mut extracted_text = Vec::new();
         let most = MAX_EXTRACTED_BYTES as u64 + 4096;
-        output.take(most).read_to_end(&mut said).ok();
+        output.take(most).read_to_end(&mut extracted_text).ok();
         // After the timeout, there is no receiver.
-        sender.send(said).ok();
+        sender.send(extracted_text).ok();
     });
     receiver.recv_timeout(PROCESS_TIMEOUT).ok()
 }
@@ -117,10 +118,12 @@ pub fn read_pdf() -> std::io::Result<()> {
     };
     let thread = std::thread::Builder::new().stack_size(READER_STACK_BYTES).spawn(read)?;
     let text = thread.join().unwrap_or_else(|_| Err("it is not a readable PDF".to_owned()));
-    let (mark, mut said) = match text {
+    let (mark, mut extracted_text) = match text {
         Ok(text) => (b"+", text),
         Err(reason) => (b"-", reason),
     };
-    truncate_text(&mut said, MAX_EXTRACTED_BYTES);
-    output.write_all(&[OUTPUT_BEGIN_MARKER, mark, said.as_bytes(), OUTPUT_END_MARKER].concat())
+    truncate_text(&mut extracted_text, MAX_EXTRACTED_BYTES);
+    output.write_all(
+        &[OUTPUT_BEGIN_MARKER, mark, extracted_text.as_bytes(), OUTPUT_END_MARKER].concat(),
+    )
 }

@@ -3,7 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use proptest::prelude::*;
-use tympan_content::{Property, Snapshot, Subtree, ValueType};
+use tympan_content::{Property, Snapshot, Subtree, ValueType, Viewer};
 use tympan_content_query::{FullTextIndex, QueryEngine, QueryRequest, QueryRow, parse_sql2};
 
 use crate::indexed_site::{Site, page, path};
@@ -230,7 +230,7 @@ fn hidden_parts_give_no_hit_excerpt_or_score() {
     site.page("/content/open", "Open", "a quokka pear");
     let engine = engine_now(&site);
     let whole = site.repository.snapshot().unwrap();
-    let seen = whole.as_viewer(&site.repository.viewer(None).unwrap());
+    let seen = whole.as_viewer(&Viewer::anonymous());
     let statement = |word: &str| {
         format!("SELECT [rep:excerpt] FROM [cq:Page] AS a WHERE CONTAINS(a.*, '{word}')")
     };
@@ -261,7 +261,7 @@ fn words_that_only_others_may_read_are_not_offered() {
     site.page("/content/open", "Open", "quokkazoo");
     let engine = engine_now(&site);
     let whole = site.repository.snapshot().unwrap();
-    let seen = whole.as_viewer(&site.repository.viewer(None).unwrap());
+    let seen = whole.as_viewer(&Viewer::anonymous());
     let words = |snapshot: &Snapshot, function: &str, text: &str| {
         let statement = format!("SELECT [rep:suggest()] FROM [nt:base] WHERE {function}('{text}')");
         let request = QueryRequest::new(parse_sql2(&statement).unwrap());
@@ -278,7 +278,7 @@ fn words_that_only_others_may_read_are_not_offered() {
 fn said(site: &Site) -> Vec<String> {
     let engine = engine_now(site);
     let seen = site.repository.snapshot().unwrap();
-    let seen = seen.as_viewer(&site.repository.viewer(None).unwrap());
+    let seen = seen.as_viewer(&Viewer::anonymous());
     let mut said = Vec::new();
     for text in ["quo", "quokka", "quokkas", "quok", "a quokka", "wombats", "quokkb", "wom", "qu"] {
         for function in ["SUGGEST", "SPELLCHECK"] {
@@ -334,7 +334,7 @@ fn words_that_are_gone_are_not_offered() {
     site.page("/content/p0", "Open", "nothing");
     // The index is behind the content.
     let seen = site.repository.snapshot().unwrap();
-    let seen = seen.as_viewer(&site.repository.viewer(None).unwrap());
+    let seen = seen.as_viewer(&Viewer::anonymous());
     let request = parse_sql2("SELECT [rep:suggest()] FROM [nt:base] WHERE SUGGEST('quo')").unwrap();
     assert_eq!(
         engine.query_page(&seen, &QueryRequest::new(request)).unwrap().suggestions,

@@ -1,4 +1,4 @@
-//! Users and groups: reading, creating, changing and removing accounts and memberships.
+//! Users and groups: reading, creating, changing and removing accounts, memberships and tokens.
 //!
 //! Invariants
 //! * An account that the requesting user may not read is reported as missing.
@@ -8,6 +8,7 @@
 
 pub(super) mod group;
 mod member;
+pub(super) mod token;
 pub(super) mod user;
 
 use serde_json::{Map, Value as Json, json};
@@ -17,7 +18,7 @@ pub(crate) use self::member::GroupMemberships;
 use crate::api::endpoint::{ApiRequest, EndpointParameter, ParameterKind};
 use crate::api::entity_tag::{self, WriteCondition};
 use crate::api::schema::{
-    array_schema, folders_schema, name_schema, object_schema, partial_object_schema,
+    array_schema, count_schema, folders_schema, name_schema, object_schema, partial_object_schema,
     schemas_by_name, text_or_null_schema, text_schema,
 };
 use crate::failure::{RequestFailure, Result};
@@ -37,18 +38,20 @@ const IF_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     ParameterKind::Header,
     "The `ETag` of the account as it was read; the change is refused (412) if the account has changed since.",
 );
+const AFTER_PARAMETER: EndpointParameter = EndpointParameter::new(
+    "after",
+    ParameterKind::Text,
+    "Where the page begins: `next` of the previous page.",
+);
+const LIMIT_PARAMETER: EndpointParameter = EndpointParameter::new(
+    "limit",
+    ParameterKind::Integer(1, MAX_PAGE_SIZE),
+    "Page size. Default 100.",
+);
 const PAGE_PARAMETERS: &[EndpointParameter] = &[
     EndpointParameter::new("search", ParameterKind::Text, "Only names that contain this text."),
-    EndpointParameter::new(
-        "after",
-        ParameterKind::Text,
-        "Where the page begins: `next` of the previous page.",
-    ),
-    EndpointParameter::new(
-        "limit",
-        ParameterKind::Integer(1, MAX_PAGE_SIZE),
-        "Page size. Default 100.",
-    ),
+    AFTER_PARAMETER,
+    LIMIT_PARAMETER,
 ];
 
 /// Returns the JSON schemas that this module defines.
@@ -64,6 +67,15 @@ pub(crate) fn account_schemas() -> Map<String, Json> {
     .concat();
     let member =
         object_schema(&[("name", text_schema()), ("kind", json!({ "enum": ["user", "group"] }))]);
+    let scope = || json!({ "enum": ["all", "read", "monitor"] });
+    let token = object_schema(&[
+        ("id", text_schema()),
+        ("user", text_schema()),
+        ("kind", json!({ "enum": ["session", "token", "link"] })),
+        ("created", json!({ "type": "integer" })),
+        ("expires", json!({ "type": ["integer", "null"] })),
+        ("scope", scope()),
+    ]);
     schemas_by_name([
         (
             "User",
@@ -102,7 +114,16 @@ pub(crate) fn account_schemas() -> Map<String, Json> {
                 &[("password", password), ("current", text_schema())],
             ),
         ),
-        ("EndedLogins", object_schema(&[("ended", crate::api::schema::count_schema())])),
+        ("EndedLogins", object_schema(&[("ended", count_schema())])),
+        (
+            "LoginTokens",
+            object_schema(&[("tokens", array_schema(token)), ("next", text_or_null_schema())]),
+        ),
+        (
+            "NewLoginToken",
+            partial_object_schema(&[], &[("expires", text_schema()), ("scope", scope())]),
+        ),
+        ("CreatedLoginToken", object_schema(&[("token", text_schema())])),
         (
             "Group",
             object_schema(

@@ -17,6 +17,7 @@ use crate::api::schema::{
     array_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
 };
 use crate::failure::Result;
+use crate::query::budget::ReadBudget;
 
 /// Maximum number of documents in a response.
 const MAX_LISTED_DOCUMENTS: u64 = 1000;
@@ -167,11 +168,15 @@ fn run_agent_command(call: ApiRequest) -> PendingApiResponse {
     })
 }
 
-fn list_companions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+fn list_companions(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
-    find_node(&snapshot, &path)?;
+    let node = find_node(&snapshot, &path)?;
     let depth =
         if call.flag_parameter("deep") { SubtreeScope::Subtree } else { SubtreeScope::Document };
+    if depth == SubtreeScope::Subtree {
+        let engine = instance.query_engine_for(&call.viewer)?;
+        ReadBudget::for_memory(engine.limits()).count_subtree(&node)?;
+    }
     let limit = usize::try_from(MAX_LISTED_DOCUMENTS).unwrap_or(usize::MAX);
     let companions = list_referenced_documents(&snapshot, &path, depth, limit)?;
     crate::page::check_snapshot_failure(&snapshot)?;
@@ -198,7 +203,12 @@ fn serve_live_documents(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> 
     crate::page::check_snapshot_failure(&snapshot)?;
     let documents: Vec<Json> = documents.iter().map(live_document_json).collect();
     let mut left = list_orphaned_documents(&snapshot, &path)?;
-    left.retain(|orphan| snapshot.has_privileges(&orphan.path, Privileges::READ).unwrap_or(false));
+    let is_visible =
+        |path: &NodePath| snapshot.has_privileges(path, Privileges::READ).unwrap_or(false);
+    left.retain(|orphan| is_visible(&orphan.path));
+    for orphan in &mut left {
+        orphan.moved_to.take_if(|to| !is_visible(to));
+    }
     let left: Vec<Json> = left.iter().map(orphan_json).collect();
     Ok(ApiResponse::json(json!({ "documents": documents, "orphans": left })))
 }

@@ -8,16 +8,12 @@ use tympan_replicate::{
     ReplicationAction, ReplicationRequest, agent_topic, read_agents, require_replicate_permission,
 };
 
-use crate::Instance;
 use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
     ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
 use crate::failure::{RequestFailure, Result};
-use crate::observe::metrics::increment;
-use crate::write::companion_request::{
-    AccompaniedRequests, with_companions, with_replication_requests,
-};
+use crate::write::companion_request::{AccompaniedRequests, with_companions};
 
 /// Maximum number of jobs listed for an agent.
 pub(crate) const MAX_JOBS_PER_AGENT: u32 = 500;
@@ -233,7 +229,7 @@ fn request_replication(call: ApiRequest) -> PendingApiResponse {
         };
         let depth = if deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
         let instance = call.instance.clone();
-        let user = call.user_name().to_owned();
+        let (viewer, user) = (call.viewer.clone(), call.user_name().to_owned());
         let requests = instance.run_work(move |_| {
             let snapshot = call.pin_snapshot()?;
             let mut requests = Vec::new();
@@ -254,11 +250,7 @@ fn request_replication(call: ApiRequest) -> PendingApiResponse {
         });
         let AccompaniedRequests { requests, skipped_companions: left, .. } = requests.await?;
         let paths: Vec<String> = requests.iter().map(|request| request.path.to_string()).collect();
-        let work = move |instance: &Instance, requests: &[ReplicationRequest], now| {
-            Ok(((), instance.mark_replication(requests, now)?))
-        };
-        with_replication_requests(&instance, requests, work).await?;
-        increment(&instance.metrics.activations);
+        instance.replicate(viewer, requests).await?;
         let left: Vec<&str> = left.iter().map(NodePath::as_str).collect();
         Ok(ApiResponse::json(json!({ "paths": paths, "left": left })))
     })

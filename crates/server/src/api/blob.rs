@@ -15,7 +15,6 @@ use crate::api::endpoint::{
     EndpointMethod, EndpointParameter, ParameterKind, PendingApiResponse, RequestBodySpec,
     ResponseContent, ResponseSpec,
 };
-use crate::api::endpoint_dispatch::body_read_failure;
 use crate::api::entity_tag::{self, WriteCondition};
 use crate::api::node::find_node;
 use crate::api::node_write::written_node_response;
@@ -124,7 +123,7 @@ fn write_blob(call: ApiRequest) -> PendingApiResponse {
         };
         let mut file = NamedTempFile::new_in(&call.instance.spool_folder)?;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| body_read_failure(&error))?;
+            let frame = frame.map_err(|error| RequestFailure::unreadable_body(&error))?;
             if let Ok(piece) = frame.into_data() {
                 file = append_chunk(file, piece).await?;
             }

@@ -29,11 +29,14 @@ use crate::api::schema::{
 use crate::api::version::subtree_differences_json;
 use crate::failure::{RequestFailure, Result};
 use crate::observe::metrics::increment;
+use crate::query::budget::ReadBudget;
 
 const NAME_PARAMETER: EndpointParameter =
     EndpointParameter::required("name", ParameterKind::Text, "The branch.");
 /// Maximum number of changes in a response.
 const MAX_LISTED_CHANGES: u64 = 10_000;
+/// The advice where a comparison reads too much.
+const NARROWER_COMPARISON: &str = "specify a `path` with fewer changes, or a lower `limit`";
 /// The branch that all other branches are created from.
 const MAIN_BRANCH: &str = "main";
 
@@ -75,7 +78,7 @@ pub(crate) const BRANCH_ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/branches/diff",
         id: "compareBranch",
         description: "Lists what a branch has changed since it was created or last merged, limited to what \
-            the caller may read.",
+            the caller may read. Stopped (422) by the limits of the caller's queries.",
         parameters: &[
             NAME_PARAMETER,
             EndpointParameter::new(
@@ -279,22 +282,20 @@ fn compare_branches(instance: &Instance, call: &ApiRequest) -> Result<ApiRespons
     let [before, after] = instance.repository.branch_change_states(name)?;
     let snapshots = [before.as_viewer(&call.viewer), after.as_viewer(&call.viewer)];
     let (below, limit) = (call.path_parameter("path")?, call.number_parameter("limit", 1000));
+    let has_details = call.flag_parameter("details");
+    let limits = instance.query_engine_for(&call.viewer)?.limits();
+    let mut budget = ReadBudget::for_reading(limits);
     let mut changes = Vec::new();
+    let mut listed_nodes = 0;
     let mut is_complete = true;
-    for change in before.changed_documents(&after) {
-        let change = change?;
-        if !change.path.is_within(&below) {
-            continue;
-        }
-        let Some(described) =
-            changed_document_json(&snapshots, &change, call.flag_parameter("details"))?
-        else {
-            continue;
-        };
-        if changes.len() >= limit {
+    for change in before.changed_documents_within(&after, &below)? {
+        let described = changed_document_json(&snapshots, &change?, has_details, &mut budget)?;
+        let Some(described) = described else { continue };
+        if changes.len() >= limit || listed_nodes >= limits.max_rows_in_memory {
             is_complete = false;
             break;
         }
+        listed_nodes += described["nodes"].as_array().map_or(0, Vec::len);
         changes.push(described);
     }
     Ok(ApiResponse::json(json!({ "name": name, "changes": changes, "isComplete": is_complete })))
@@ -305,23 +306,25 @@ fn changed_document_json(
     [before, after]: &[Snapshot; 2],
     change: &PathChange,
     has_details: bool,
+    budget: &mut ReadBudget,
 ) -> Result<Option<Json>> {
     let (old, new) = (before.node(&change.path)?, after.node(&change.path)?);
+    budget.count_nodes(1, NARROWER_COMPARISON)?;
+    let mut read = |node: &Node| {
+        let tree = read_document_tree(node)?;
+        budget.count_nodes(tree.node_count(), NARROWER_COMPARISON)?;
+        Ok::<_, RequestFailure>(tree)
+    };
     let (kind, nodes) = match (&old, &new) {
         (None, None) => return Ok(None),
-        (None, Some(node)) => (
-            ChangeKind::Added,
-            subtree_differences_json(&Subtree::default(), &visible_document_tree(node)?),
-        ),
-        (Some(node), None) => (
-            ChangeKind::Removed,
-            subtree_differences_json(&visible_document_tree(node)?, &Subtree::default()),
-        ),
+        (None, Some(node)) => {
+            (ChangeKind::Added, subtree_differences_json(&Subtree::default(), &read(node)?))
+        }
+        (Some(node), None) => {
+            (ChangeKind::Removed, subtree_differences_json(&read(node)?, &Subtree::default()))
+        }
         (Some(old), Some(new)) => {
-            let nodes = subtree_differences_json(
-                &visible_document_tree(old)?,
-                &visible_document_tree(new)?,
-            );
+            let nodes = subtree_differences_json(&read(old)?, &read(new)?);
             if nodes.is_empty() && !change.is_reorder_only() {
                 return Ok(None);
             }
@@ -333,10 +336,6 @@ fn changed_document_json(
         described.insert("nodes".to_owned(), nodes.into());
     }
     Ok(Some(described))
-}
-
-fn visible_document_tree(node: &Node) -> Result<Subtree> {
-    read_document_tree(node)
 }
 
 #[derive(Debug, Deserialize)]

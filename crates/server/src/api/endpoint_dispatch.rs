@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode;
-use tympan_content::{JcrDate, NodePath, check_item_name};
-use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
+use tympan_content::{JcrDate, NodePath, Viewer, check_item_name};
+use tympan_web::body_limit::limit_body;
 use tympan_web::disconnect_detection::DisconnectDetection;
 use tympan_web::listen::ConnectionPeer;
 
@@ -22,7 +22,7 @@ use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointParameter, JsonApiResponse,
     MAX_JSON_BYTES, ParameterKind, RequestBodySpec,
 };
-use crate::api::{entity_tag, query, require_reader};
+use crate::api::{entity_tag, query};
 use crate::failure::{RequestFailure, Result};
 use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
 use crate::query::require_queries_allowed;
@@ -70,7 +70,7 @@ async fn authenticate_request(
     parts: &Parts,
 ) -> Result<Option<RequestIdentity>> {
     let identity = match instance.role {
-        InstanceRole::Author => require_reader(instance, parts).await?,
+        InstanceRole::Author => instance.require_reader(parts).await?,
         InstanceRole::Publish => match instance.identify_reader(parts).await? {
             Some(identity) => identity,
             None => {
@@ -100,7 +100,7 @@ async fn run_handler(
     let query = parts.uri.query().unwrap_or_default();
     let mut parameters = parse_parameters(endpoint.parameters, query)?;
     check_headers(endpoint, &parts.headers)?;
-    let viewer = instance.viewer_of(identity.as_ref())?;
+    let viewer = identity.as_ref().map_or_else(Viewer::anonymous, RequestIdentity::viewer);
     let (mut json, mut stream) = (Bytes::new(), None);
     match endpoint.body {
         RequestBodySpec::None => {}
@@ -110,10 +110,7 @@ async fn run_handler(
         RequestBodySpec::Form(fields) => {
             parameters.extend(read_form_body(fields, &parts.headers, body).await?)
         }
-        RequestBodySpec::Text | RequestBodySpec::Bytes => {
-            let limit = parts.extensions.get::<BodyLimit>().map_or(MAX_JSON_BYTES, |limit| limit.0);
-            stream = Some(HttpBody::new(limit_body(body, limit)));
-        }
+        RequestBodySpec::Text | RequestBodySpec::Bytes => stream = Some(body),
     }
     let call = ApiRequest {
         instance: Arc::clone(instance),
@@ -178,21 +175,7 @@ fn media_type_of(headers: &HeaderMap) -> &str {
 
 async fn read_whole_body(body: HttpBody) -> Result<Bytes> {
     let collected = HttpBody::new(limit_body(body, MAX_JSON_BYTES)).collect().await;
-    Ok(collected.map_err(|error| body_read_failure(&error))?.to_bytes())
-}
-
-/// Classifies an error that occurred while a body was read.
-pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
-    if is_body_too_large(error) {
-        RequestFailure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is larger than this endpoint accepts",
-        )
-    } else if is_body_timeout(error) {
-        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "timed out while receiving the body")
-    } else {
-        RequestFailure::bad_request(format!("the body cannot be read: {error}"))
-    }
+    Ok(collected.map_err(|error| RequestFailure::unreadable_body(&error))?.to_bytes())
 }
 
 /// Parses a query string or a form against the parameters that the endpoint knows.

@@ -1,27 +1,12 @@
-//! Authentication of the requesting user, with which every endpoint and every axum handler begins.
+//! Authentication of a request for metrics, as an argument of an axum handler.
 
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use http::StatusCode;
 use http::request::Parts;
 
 use crate::Instance;
 use crate::failure::{RequestFailure, Result};
-use crate::login::RequestIdentity;
-
-/// Returns the identity of the requesting user, or refuses the request.
-pub(crate) async fn require_user(instance: &Instance, parts: &Parts) -> Result<RequestIdentity> {
-    let identity = instance.identify(parts).await?;
-    identity.ok_or_else(|| RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"))
-}
-
-/// Returns the identity of the requesting user for a request that changes nothing, whatever its method, or refuses the
-/// request.
-pub(crate) async fn require_reader(instance: &Instance, parts: &Parts) -> Result<RequestIdentity> {
-    let identity = instance.identify_reader(parts).await?;
-    identity.ok_or_else(|| RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"))
-}
 
 /// Proof that the requesting user may see the metrics of the instance.
 #[derive(Debug)]

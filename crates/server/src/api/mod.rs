@@ -8,7 +8,7 @@
 //!   missing, also in failures.
 //! * Every response has an entity tag; every write accepts conditions on it.
 //!
-//! Not here: operations on nodes (`operation`), Sling's own protocol (`post`, `page`).
+//! Not here: Sling's own protocol (`write`, `page`).
 
 mod account;
 mod agent;
@@ -50,9 +50,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, on};
 
 pub(crate) use self::agent_queue::MAX_REQUEST_PATHS;
-pub(crate) use self::endpoint_dispatch::body_read_failure;
 pub(crate) use self::entity_tag::WriteCondition;
-pub(crate) use self::identity::{MonitoringIdentity, require_reader, require_user};
+pub(crate) use self::identity::MonitoringIdentity;
 use crate::Instance;
 use crate::api::endpoint::{Endpoint, EndpointHandler, EndpointMethod};
 use crate::failure::RequestFailure;
@@ -68,6 +67,7 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
     query::QUERY_ENDPOINTS,
     account::user::USER_ENDPOINTS,
     account::group::GROUP_ENDPOINTS,
+    account::token::TOKEN_ENDPOINTS,
     permission::PERMISSION_ENDPOINTS,
     permission::policy_change::POLICY_CHANGE_ENDPOINTS,
     permission::permission_reason::PERMISSION_REASON_ENDPOINTS,
@@ -91,7 +91,7 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
 ];
 
 /// Returns all endpoints.
-pub(crate) fn all_endpoints() -> impl Iterator<Item = &'static Endpoint> {
+fn all_endpoints() -> impl Iterator<Item = &'static Endpoint> {
     ENDPOINT_TABLES.iter().flat_map(|table| table.iter())
 }
 

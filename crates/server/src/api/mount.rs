@@ -23,6 +23,7 @@ use crate::api::schema::{
     array_schema, count_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
 };
 use crate::failure::{RequestFailure, Result};
+use crate::query::budget::ReadBudget;
 
 /// Maximum number of groups of duplicates in a response.
 const MAX_DUPLICATE_GROUPS: u64 = 10_000;
@@ -441,11 +442,13 @@ fn import_json(status: &ImportStatus) -> Json {
     })
 }
 
-fn list_duplicates(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+fn list_duplicates(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let (below, snapshot) = (call.path_parameter("path")?, call.pin_snapshot()?);
+    let mut budget = ReadBudget::for_reading(instance.query_engine_for(&call.viewer)?.limits());
     let mut equal: BTreeMap<BlobId, Vec<NodePath>> = BTreeMap::new();
     // Damaged records are reported elsewhere.
     for node in snapshot.document_nodes().filter_map(std::result::Result::ok) {
+        budget.count_node()?;
         let (is_within, path) = (node.path().is_within(&below), node.path());
         if !is_within
             || node.primary_type() != ASSET_NODE_TYPE

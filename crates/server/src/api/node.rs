@@ -48,7 +48,7 @@ pub(crate) fn find_node(snapshot: &Snapshot, path: &NodePath) -> Result<Node> {
 }
 
 /// Returns a node and its descendants to a given depth.
-pub(crate) fn read_node(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+fn read_node(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let snapshot = call.pin_snapshot()?;
     let node = find_node(&snapshot, &call.path_parameter("path")?)?;
     let mut left = MAX_READ_NODES;

@@ -15,7 +15,6 @@ use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
     ParameterKind, PendingApiResponse, RequestBodySpec, ResponseContent, ResponseSpec,
 };
-use crate::api::endpoint_dispatch::body_read_failure;
 use crate::api::schema::{
     array_schema, name_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
 };
@@ -234,7 +233,7 @@ pub(crate) async fn read_text_body(call: &ApiRequest) -> Result<String> {
     let bytes: Bytes = axum::body::Body::new(limited)
         .collect()
         .await
-        .map_err(|error| body_read_failure(&error))?
+        .map_err(|error| RequestFailure::unreadable_body(&error))?
         .to_bytes();
     if bytes.is_empty() {
         return Err(RequestFailure::bad_request("the body is missing"));

@@ -60,7 +60,7 @@ fn read_openapi(_: &Instance, _: &ApiRequest) -> Result<ApiResponse> {
 }
 
 /// Builds the OpenAPI document.
-pub(crate) fn openapi_document() -> Value {
+fn openapi_document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for endpoint in all_endpoints() {
         let entry = paths.entry(endpoint.path).or_insert_with(|| json!({}));

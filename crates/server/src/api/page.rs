@@ -159,14 +159,14 @@ fn page_title(node: &Node) -> String {
 
 /// Returns the folders and pages from `/content` down to the node.
 fn breadcrumbs(node: &Node) -> Result<Vec<Value>> {
-    let mut crumbs = Vec::new();
+    let mut breadcrumbs = Vec::new();
     let mut next = Some(node.clone());
     while let Some(node) = next.filter(|node| !node.path().is_root()) {
-        crumbs.push(json!({ "path": node.path().as_str(), "title": page_title(&node) }));
+        breadcrumbs.push(json!({ "path": node.path().as_str(), "title": page_title(&node) }));
         next = node.parent()?;
     }
-    crumbs.reverse();
-    Ok(crumbs)
+    breadcrumbs.reverse();
+    Ok(breadcrumbs)
 }
 
 /// Returns the kind of item that the interface shows a node as.

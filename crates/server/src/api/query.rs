@@ -409,8 +409,8 @@ fn list_indexes(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
         let (state, detail) = match status.state {
             IndexState::Ready { entries } => ("ready", json!({ "entries": entries })),
             IndexState::Waiting => ("waiting", json!({})),
-            IndexState::Building { documents_done: done, documents_total: total } => {
-                ("building", json!({ "done": done, "total": total }))
+            IndexState::Building { documents_done, documents_total } => {
+                ("building", json!({ "done": documents_done, "total": documents_total }))
             }
             IndexState::Failed { reason } => ("failed", json!({ "reason": reason })),
         };

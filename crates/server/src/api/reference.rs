@@ -13,6 +13,7 @@ use crate::api::schema::{
     array_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
 };
 use crate::failure::Result;
+use crate::query::budget::ReadBudget;
 
 /// The API endpoints that this module defines.
 pub(crate) const REFERENCE_ENDPOINTS: &[Endpoint] = &[Endpoint {
@@ -58,11 +59,15 @@ pub(crate) fn reference_schemas() -> Map<String, Json> {
     ])
 }
 
-fn list_references(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+fn list_references(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
-    find_node(&snapshot, &path)?;
+    let node = find_node(&snapshot, &path)?;
     let used_by = match call.flag_parameter("deep") {
-        true => snapshot.referrers_within(&path)?,
+        true => {
+            let engine = instance.query_engine_for(&call.viewer)?;
+            ReadBudget::for_memory(engine.limits()).count_subtree(&node)?;
+            snapshot.referrers_within(&path)?
+        }
         false => snapshot.referrers(&path)?,
     };
     let uses = snapshot.references_in_document(&path)?;

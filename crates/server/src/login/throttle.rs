@@ -302,15 +302,15 @@ mod tests {
         for failure in 0..110 {
             throttle.record_failure(client("ann", &format!("10.0.0.{}", failure % 100)), at(1));
         }
-        let stranger = client("ann", "10.0.2.1");
-        assert_eq!(throttle.login_backoff(stranger, at(1)), Some(USER_LIMIT.max_backoff));
+        let unknown_client = client("ann", "10.0.2.1");
+        assert_eq!(throttle.login_backoff(unknown_client, at(1)), Some(USER_LIMIT.max_backoff));
         assert_eq!(throttle.login_backoff(client("ann", "10.0.1.1"), at(1)), None);
         assert_eq!(
-            throttle.login_backoff(LoginClient { browser: Some(7), ..stranger }, at(1)),
+            throttle.login_backoff(LoginClient { browser: Some(7), ..unknown_client }, at(1)),
             None
         );
         assert!(throttle.is_known_client(client("ann", "10.0.1.1"), at(1)));
-        assert!(!throttle.is_known_client(stranger, at(1)));
+        assert!(!throttle.is_known_client(unknown_client, at(1)));
     }
 
     #[test]
@@ -360,11 +360,11 @@ mod tests {
         for _ in 0..11 {
             throttle.record_failure(client("ann", "10.0.0.1"), at(0));
         }
-        let stranger = client("ann", "10.0.0.1");
-        assert!(throttle.login_backoff(stranger, at(0)).is_some());
+        let unknown_client = client("ann", "10.0.0.1");
+        assert!(throttle.login_backoff(unknown_client, at(0)).is_some());
         assert_eq!(throttle.login_backoff(client("ann", "10.0.0.2"), at(0)), None);
         assert_eq!(
-            throttle.login_backoff(LoginClient { browser: Some(7), ..stranger }, at(0)),
+            throttle.login_backoff(LoginClient { browser: Some(7), ..unknown_client }, at(0)),
             None
         );
     }

@@ -15,10 +15,11 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, Row};
 use tympan_content::Repository;
+use tympan_notation::parse_duration;
 
 use super::{
     LoginAccount, Logins, SessionUse, hash_text, read_account, session_cookie, to_unix_seconds,
@@ -64,7 +65,8 @@ impl LoginTokenKind {
 }
 
 /// The operations that a program's token permits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LoginTokenScope {
     /// Everything that its user may do.
     #[default]
@@ -105,6 +107,25 @@ pub struct TokenTerms {
     pub scope: LoginTokenScope,
 }
 
+impl TokenTerms {
+    /// Parses the lifetime of a token: from a second to a century, which is effectively unlimited and avoids overflows
+    /// later, or `never` for one that is valid until it is revoked.
+    ///
+    /// # Errors
+    /// If the text is no such lifetime; the message says why.
+    pub fn parse(expires: &str, scope: LoginTokenScope) -> Result<Self, String> {
+        const MAX_TOKEN_LIFETIME: Duration = Duration::from_hours(100 * 365 * 24);
+        if expires == "never" {
+            return Ok(Self { lifetime: None, scope });
+        }
+        let lifetime = parse_duration(expires).map_err(|error| error.to_string())?;
+        if !(Duration::from_secs(1)..=MAX_TOKEN_LIFETIME).contains(&lifetime) {
+            return Err(format!("`{expires}` is not between `1s` and `36500d`, or `never`"));
+        }
+        Ok(Self { lifetime: Some(lifetime), scope })
+    }
+}
+
 /// The holder of a token, and the permitted operations.
 pub(super) struct TokenHolder {
     pub(super) user: String,
@@ -112,7 +133,7 @@ pub(super) struct TokenHolder {
 }
 
 /// Public information about a token, without the token itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenInfo {
     /// ID of the token: the beginning of its hash.
     pub id: String,
@@ -275,14 +296,35 @@ impl Logins {
     /// # Errors
     /// If the database fails.
     pub async fn revoke_token(pool: &AnyPool, id: &str) -> std::io::Result<bool> {
-        if id.len() != TOKEN_ID_LETTERS || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Ok(false);
-        }
-        let done = sqlx::query("DELETE FROM login WHERE token_hash LIKE $1")
-            .bind(format!("{id}%"))
-            .execute(pool)
-            .await;
-        done.map(|done| done.rows_affected() > 0).map_err(std::io::Error::other)
+        delete_token(pool, id, None).await
+    }
+
+    /// Lists the valid tokens and sessions, as [`Logins::list_tokens`].
+    pub(crate) async fn tokens(
+        &self,
+        user: Option<&str>,
+        now: SystemTime,
+    ) -> std::io::Result<Vec<TokenInfo>> {
+        Self::list_tokens(&self.pool, user, now).await
+    }
+
+    /// Creates a token for a program of a user; `None` if there is no such user who may log in.
+    pub(crate) async fn issue_user_token(
+        &self,
+        user: &str,
+        terms: TokenTerms,
+        now: SystemTime,
+    ) -> Result<Option<String>> {
+        let Some(account) = self.read_login_account(user).await? else { return Ok(None) };
+        let mark = self.ensure_account_mark(user, &account, now).await?;
+        let owner = TokenOwner { user, account: Some(&mark) };
+        Ok(Some(Self::issue_token(&self.pool, owner, now, terms).await?))
+    }
+
+    /// Revokes the token or ends the session with an ID, if it is the owner's or no owner is given. Returns true if it
+    /// existed.
+    pub(crate) async fn revoke(&self, id: &str, owner: Option<&str>) -> std::io::Result<bool> {
+        delete_token(&self.pool, id, owner).await
     }
 
     /// Ends all sessions and revokes all tokens of a user, as after a password change.
@@ -571,6 +613,21 @@ impl Logins {
         .map_err(std::io::Error::other)?;
         Ok(())
     }
+}
+
+/// Deletes the token with an ID, if it is the owner's or no owner is given. Returns true if it existed.
+async fn delete_token(pool: &AnyPool, id: &str, owner: Option<&str>) -> std::io::Result<bool> {
+    if id.len() != TOKEN_ID_LETTERS || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(false);
+    }
+    let done = sqlx::query(
+        "DELETE FROM login WHERE token_hash LIKE $1 AND user_name = COALESCE($2, user_name)",
+    )
+    .bind(format!("{id}%"))
+    .bind(owner)
+    .execute(pool)
+    .await;
+    done.map(|done| done.rows_affected() > 0).map_err(std::io::Error::other)
 }
 
 /// Stores a new token and returns it.

@@ -165,7 +165,7 @@ pub(crate) async fn serve_metrics(State(instance): State<Arc<Instance>>) -> Resp
 
 /// Writes the request latency histogram.
 fn write_latency_metrics(text: &mut String, times: &RequestHistogram, role: &str) {
-    let name = "tympan_request_seconds";
+    let name = "tympan_request_duration_seconds";
     let about = "Time until the last byte of the response was sent, by method and status class.";
     RequestHistogram::write_metric_head(text, name, about);
     times.write_metric(text, name, &format!("role=\"{role}\""));
@@ -198,7 +198,7 @@ fn write_ledger_metrics(text: &mut String, ledger: &DependencyLedger, role: &str
 
 /// Writes the metrics of the fragment cache.
 fn write_fragment_metrics(text: &mut String, report: &FragmentCacheReport, role: &str) {
-    let FragmentCacheReport { hits, misses, evicted, removed, ghost_hits: regretted, .. } = *report;
+    let FragmentCacheReport { hits, misses, evicted, removed, ghost_hits, .. } = *report;
     for (name, help, value) in [
         ("hits", "Components served from the fragment cache.", hits),
         ("misses", "Components rendered and stored in the fragment cache.", misses),
@@ -208,7 +208,7 @@ fn write_fragment_metrics(text: &mut String, report: &FragmentCacheReport, role:
             evicted,
         ),
         ("removed", "Fragments removed because of content changes.", removed),
-        ("regretted", "Lookups of fragments that had been evicted.", regretted),
+        ("ghost_hits", "Lookups of fragments that had been evicted.", ghost_hits),
     ] {
         let name = format!("tympan_fragment_{name}_total");
         // Writing to a string cannot fail.

@@ -38,21 +38,21 @@ counters! {
     /// Pages and other resources rendered or streamed; on publish a rise without visitors means a cold dispatcher.
     renders,
     /// Pictures and files answered from memory without rendering, as content had not changed.
-    answered_at_once,
+    response_cache_hits,
     /// Those of them that were written directly to the socket, bypassing the general HTTP stack.
-    answered_by_shortcut,
+    fast_path_hits,
     /// Pages and data rendered on the thread that read the request, bypassing the general HTTP stack, as they are known
     /// to be cheap.
-    drawn_by_shortcut,
+    fast_path_renders,
     /// Components that failed and left a placeholder; a rise means a broken template or content.
     failed_components,
     /// Responses with a status of 500 or above; these need investigation.
     server_errors,
     /// Responses with a status of 503, as all permits or all connections to the database were in use; a rise means
     /// overload.
-    put_off,
+    overload_rejections,
     /// Requests refused for lack of a login or of rights; a rise may be an attack.
-    refused,
+    access_denied,
     /// Logins that failed; a rise may be guessing.
     failed_logins,
     /// Logins refused without a password check, as too many had failed before; a rise is guessing.
@@ -62,17 +62,17 @@ counters! {
     /// Activations and deactivations requested by users.
     activations,
     /// Replication messages applied.
-    received,
+    replication_messages,
     /// Sized pictures answered from memory.
-    image_hits,
+    image_cache_hits,
     /// Sized pictures rendered; a rise without new content means a cold dispatcher.
-    images_drawn,
+    images_rendered,
     /// Sized pictures that could not be rendered from their original.
     images_failed,
     /// Sizes refused for lack of a signature; a rise may be an attack, or a template that writes its own sizes.
     images_refused,
     /// Sized pictures refused with a status of 503, as too many were being rendered; a rise means overload.
-    images_put_off,
+    image_overload_rejections,
 }
 
 /// Adds one.

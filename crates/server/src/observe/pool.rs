@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tympan_web::listen::ListenerCounters;
 
 /// The state of a pool at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +28,34 @@ pub struct PoolState {
     pub timeouts: u64,
     /// Number of requests refused immediately because too many were waiting, since the start.
     pub refused: u64,
+}
+
+impl PoolState {
+    /// Returns the state of the connections of a listener, of which at most `limit` are open.
+    pub fn of_connections(counters: &ListenerCounters, limit: u64) -> Self {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Self {
+            name: CONNECTION_POOL_NAME.to_owned(),
+            in_use: read(&counters.open),
+            idle: 0,
+            limit,
+            waiting: read(&counters.waiting),
+            timeouts: read(&counters.wait_timed_out),
+            refused: read(&counters.refused),
+        }
+    }
+
+    /// Returns the state of a pool of database connections.
+    pub fn of_database(name: &str, pool: &sqlx::AnyPool) -> Self {
+        let (size, idle) = (u64::from(pool.size()), pool.num_idle() as u64);
+        Self {
+            name: name.to_owned(),
+            in_use: size.saturating_sub(idle),
+            idle,
+            limit: u64::from(pool.options().get_max_connections()),
+            ..Self::default()
+        }
+    }
 }
 
 type PoolStateSource = Box<dyn Fn() -> Vec<PoolState> + Send + Sync>;

@@ -148,10 +148,10 @@ impl Instance {
             increment(&metrics.server_errors);
         }
         if left.status == StatusCode::SERVICE_UNAVAILABLE {
-            increment(&metrics.put_off);
+            increment(&metrics.overload_rejections);
         }
         if matches!(left.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            increment(&metrics.refused);
+            increment(&metrics.access_denied);
         }
         let method = left.request_line.split(' ').next().unwrap_or_default();
         self.request_latency.record_request_by_name(method, left.status, left.started_at.elapsed());

@@ -57,12 +57,12 @@ pub(crate) async fn search_metrics(instance: &Arc<Instance>, role: &str) -> Stri
     let mut text = String::new();
     for (name, help, value) in [
         (
-            "indexed",
+            "documents_indexed",
             "Documents written to the full-text index; the indexing load.",
             &counters.indexed_documents,
         ),
         (
-            "failed",
+            "documents_failed",
             "Documents that could not be indexed completely; a rise means damaged uploads.",
             &counters.failed_documents,
         ),

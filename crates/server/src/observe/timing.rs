@@ -17,14 +17,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::request::Parts;
-use http::{StatusCode, header};
+use http::header;
 use serde_json::{Value, json};
 use tympan_render::profile::ProfiledRequest;
 use tympan_render::timing::{RenderTiming, TimingRow};
 use tympan_render::{FragmentCacheReport, FragmentLookupCounts};
 
 use crate::Instance;
-use crate::failure::{RequestFailure, Result};
+use crate::failure::Result;
 
 /// Maximum number of component locations listed.
 const MAX_LISTED_PLACES: usize = 100;
@@ -40,12 +40,8 @@ pub(crate) fn timing_routes() -> Router<Arc<Instance>> {
 
 /// Returns an error for users who are not administrators.
 async fn require_administrator(instance: &Instance, parts: &Parts) -> Result<()> {
-    let identity = instance.identify(parts).await?;
-    if identity.is_none() {
-        return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"));
-    }
-    let viewer = instance.viewer_of(identity.as_ref())?;
-    instance.require_administrator(&viewer, "view request timings")
+    let identity = instance.require_user(parts).await?;
+    instance.require_administrator(&identity.viewer(), "view request timings")
 }
 
 /// Serves the timing data as a page, to administrators.
@@ -208,8 +204,8 @@ pub(crate) fn to_timing_comment(timing: &RenderTiming, fragments: FragmentLookup
 
 /// Formats the counts of fragment lookups.
 pub(crate) fn fragment_counts_text(fragments: FragmentLookupCounts) -> String {
-    let FragmentLookupCounts { hits, misses, uncacheable: never } = fragments;
-    format!("hit={hits} miss={misses} never={never}")
+    let FragmentLookupCounts { hits, misses, uncacheable } = fragments;
+    format!("hit={hits} miss={misses} never={uncacheable}")
 }
 
 #[cfg(test)]

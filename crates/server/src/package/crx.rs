@@ -17,16 +17,15 @@ use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
 use tympan_content::{JcrDate, NodePath, Viewer};
 use tympan_content_package::{
-    IfPackageExists, InstallOptions, NestedPackageRule, PackageFilter, PackageId, PackageLimits,
-    PackageSession, StoredPackage, StoredPackages,
+    IfPackageExists, InstallOptions, NestedPackageRule, PackageFilter, PackageId, PackageSession,
+    StoredPackage, StoredPackages,
 };
 use tympan_notation::escape_xml;
-use tympan_web::body_limit::BodyLimit;
 
 use super::{
-    PackageParameters, ReceivedPackage, audit_stamp, install_stored_package, is_parameter_true,
-    package_difference, package_from_form, remove_stored_package, require_user, send_package,
-    uninstall_stored_package,
+    PackageParameters, ReceivedPackage, audit_stamp, build_limits, install_stored_package,
+    is_parameter_true, package_difference, package_from_form, preview_limits,
+    remove_stored_package, require_user, send_package, uninstall_stored_package,
 };
 use crate::Instance;
 use crate::failure::{RequestFailure, Result};
@@ -68,7 +67,7 @@ impl PackageManagerRequest {
     async fn read(instance: &Instance, request: Request) -> Result<Self> {
         let (parts, body) = request.into_parts();
         let identity = require_user(instance, &parts).await?;
-        let viewer = instance.viewer_of(Some(&identity))?;
+        let viewer = identity.viewer();
         let mut parameters: PackageParameters = query_parameters(&parts);
         let mut received = None;
         if parts.method == Method::POST {
@@ -82,8 +81,7 @@ impl PackageManagerRequest {
             if header.is_some() {
                 check_csrf_token(&identity, header.as_deref())?;
             }
-            let limit = parts.extensions.get::<BodyLimit>().copied();
-            let form = form::read_form(&parts.headers, body, limit, &instance.spool_folder).await?;
+            let form = form::read_form(&parts.headers, body, &instance.spool_folder).await?;
             for field in &form {
                 if let FormFieldValue::Text(text) = &field.value {
                     parameters.insert(field.name.clone(), text.clone());
@@ -251,8 +249,8 @@ fn run_command(
         "preview" | "dryrun" => {
             let stored = package_request.find_package(instance)?;
             let snapshot = instance.repository.snapshot()?.as_viewer(&viewer);
-            let mut package =
-                StoredPackages::new(&snapshot).open(&stored, &PackageLimits::default())?;
+            let limits = preview_limits(instance, &viewer)?;
+            let mut package = StoredPackages::new(&snapshot).open(&stored, &limits)?;
             let difference =
                 package_difference(instance, &viewer, &mut package, &package_request.options())?;
             let details = serde_json::to_value(difference).ok();
@@ -325,7 +323,8 @@ fn rebuild_stored_package(
     let stamp = audit_stamp(viewer);
     let mut session = instance.repository.session_as(viewer)?;
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
-    PackageSession::new(&mut session).build(&stored.path, &mut file, &stamp)?;
+    let limits = build_limits(instance, viewer)?;
+    PackageSession::new(&mut session).build(&stored.path, &mut file, &stamp, &limits)?;
     file.seek(SeekFrom::Start(0))?;
     session.commit(&format!("build package {}", stored.id), stamp.time)?;
     increment(&instance.metrics.commits);

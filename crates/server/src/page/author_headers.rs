@@ -1,4 +1,5 @@
-//! Headers of all responses of an author: caches do not store what editors see, and other sites cannot frame it.
+//! Headers of all responses of an author: caches do not store what editors see, browsers do not guess its type, and
+//! other sites cannot frame it.
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, header};
@@ -16,10 +17,11 @@ pub(crate) async fn add_author_headers(mut response: Response) -> Response {
     let fallback = if has_tag { "private, no-cache" } else { "no-store" };
     let control = headers.entry(header::CACHE_CONTROL);
     control.or_insert(HeaderValue::from_static(fallback));
-    if is_page_response(headers) {
+    if is_page_response(headers) || is_of_type(headers, "text/xml") {
         let policy = HeaderValue::from_static("frame-ancestors 'self'");
         headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
     }
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
@@ -30,10 +32,11 @@ fn is_store_forbidden(headers: &HeaderMap) -> bool {
 }
 
 fn is_page_response(headers: &HeaderMap) -> bool {
+    is_of_type(headers, "text/html") || is_of_type(headers, "application/xhtml+xml")
+}
+
+fn is_of_type(headers: &HeaderMap, essence: &str) -> bool {
     let media_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let starts_with = |page: &str| {
-        let start = media_type.and_then(|media_type| media_type.get(..page.len()));
-        start.is_some_and(|start| start.eq_ignore_ascii_case(page.as_bytes()))
-    };
-    starts_with("text/html") || starts_with("application/xhtml+xml")
+    let start = media_type.and_then(|media_type| media_type.get(..essence.len()));
+    start.is_some_and(|start| start.eq_ignore_ascii_case(essence.as_bytes()))
 }

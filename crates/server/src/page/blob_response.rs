@@ -117,7 +117,7 @@ impl RequestedBlobPart {
     }
 
     fn to_response(&self, blob: &BlobBody, body: Option<HttpBody>) -> Response {
-        let (length, Self { status, offset: start, length: count }) = (blob.id.length(), self);
+        let (length, Self { status, offset, length: count }) = (blob.id.length(), self);
         let mut response = match body {
             Some(body) => (*status, body).into_response(),
             None => status.into_response(),
@@ -128,7 +128,7 @@ impl RequestedBlobPart {
         }
         match *status {
             StatusCode::PARTIAL_CONTENT => {
-                let range = format!("bytes {start}-{}/{length}", start + count - 1);
+                let range = format!("bytes {offset}-{}/{length}", offset + count - 1);
                 set_header(headers, header::CONTENT_RANGE, &range);
             }
             StatusCode::RANGE_NOT_SATISFIABLE => {

@@ -9,6 +9,8 @@ use crate::failure::Result;
 
 /// Maximum depth of super types and containers; deeper nesting is treated as a loop.
 const MAX_NESTING_DEPTH: usize = 20;
+/// The property that no dialog shows, whatever its fields are called.
+const PASSWORD_PROPERTY: &str = "rep:password";
 /// The roots under which components are searched, in order.
 const COMPONENT_SEARCH_PATH: [&str; 2] = ["/apps", "/libs"];
 
@@ -114,7 +116,7 @@ fn collect_value_types(
     types: &mut serde_json::Map<String, Json>,
 ) -> Result<()> {
     for (name, property) in node.properties() {
-        if name != "rep:password" {
+        if name != PASSWORD_PROPERTY {
             types.insert(format!("{above}{name}"), property.value_type().name().into());
         }
     }
@@ -151,7 +153,7 @@ fn nested_field_properties(node: &Node, fields: &[&Json]) -> Result<Vec<(String,
     let mut properties = Vec::new();
     for name in fields.iter().filter_map(|field| field.get("name")?.as_str()) {
         let Some((path, property)) = name.rsplit_once('/') else { continue };
-        let holder = node.find_descendant(path)?;
+        let holder = node.find_descendant(path)?.filter(|_| property != PASSWORD_PROPERTY);
         if let Some(stored) = holder.and_then(|holder| holder.property(property)) {
             properties.push((name.to_owned(), stored));
         }
@@ -162,7 +164,7 @@ fn nested_field_properties(node: &Node, fields: &[&Json]) -> Result<Vec<(String,
 /// Returns the current values of a form: the properties of the resource, and the entries of composite fields, which are
 /// child nodes.
 fn form_values(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String, Json>> {
-    let visible = resource.properties().into_iter().filter(|(name, _)| name != "rep:password");
+    let visible = resource.properties().into_iter().filter(|(name, _)| name != PASSWORD_PROPERTY);
     let mut values: serde_json::Map<String, Json> =
         visible.map(|(name, property)| (name, form_value_json(&property))).collect();
     values.extend(
@@ -342,7 +344,7 @@ fn bool_property(node: &Node, name: &str) -> bool {
 }
 
 /// Converts a property for a form: numbers and booleans as such, all other types as text.
-pub(crate) fn form_value_json(property: &Property) -> Json {
+fn form_value_json(property: &Property) -> Json {
     let to_json = |value: &Value| match value {
         Value::Long(number) => json!(number),
         Value::Double(number) => json!(number),

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
-use tympan_content::ChunkId;
+use tympan_content::{ChunkId, Viewer};
 use tympan_render::ledger::{DependencyDigest, ResponseFingerprint};
 use tympan_render::{BlobBody, RenderOutcome, RenderResponse, RenderResponseBody, RequestFacts};
 use tympan_web::shortcut::ReadyResponseBody;
@@ -105,7 +105,7 @@ impl Instance {
                 body = socket_body;
                 Some(response)
             })?;
-        crate::observe::metrics::increment(&self.metrics.answered_by_shortcut);
+        crate::observe::metrics::increment(&self.metrics.fast_path_hits);
         let (head, _) = response.into_parts();
         Some(ShortcutResponse {
             status: head.status,
@@ -139,7 +139,7 @@ impl Instance {
             hot_responses.forget_cheap_render(path);
         }
         let (headers, body) = inline_response?;
-        crate::observe::metrics::increment(&self.metrics.drawn_by_shortcut);
+        crate::observe::metrics::increment(&self.metrics.fast_path_renders);
         Some(ShortcutResponse {
             status: StatusCode::OK,
             headers,
@@ -181,7 +181,7 @@ impl Instance {
         hot_response.headers.iter().for_each(|(name, value)| {
             headers.insert(name, value.clone());
         });
-        crate::observe::metrics::increment(&self.metrics.answered_at_once);
+        crate::observe::metrics::increment(&self.metrics.response_cache_hits);
         Some(response)
     }
 }
@@ -190,13 +190,12 @@ impl Instance {
     /// Returns true if a member sees all content as an anonymous visitor does. The policies of the current state were
     /// read when it was first rendered.
     fn sees_as_anonymous(&self, identity: &RequestIdentity) -> bool {
-        let sight_of = |identity| {
-            let snapshot =
-                self.repository.snapshot().ok()?.as_viewer(&self.viewer_of(identity).ok()?);
+        let fingerprint_for = |viewer: &Viewer| {
+            let snapshot = self.repository.snapshot().ok()?.as_viewer(viewer);
             snapshot.access_fingerprint().filter(|_| snapshot.failure().is_none())
         };
-        let own = sight_of(Some(identity));
-        own.is_some() && own == sight_of(None)
+        let own = fingerprint_for(&identity.viewer());
+        own.is_some() && own == fingerprint_for(&Viewer::anonymous())
     }
 }
 
@@ -241,12 +240,12 @@ impl HotResponseCandidate {
 
     /// Caches the response that a visitor received.
     pub(crate) fn store(self, instance: &Instance, path: &str, response: &Response) {
-        let Some(hot) = instance.hot_responses.get() else { return };
+        let Some(responses) = instance.hot_responses.get() else { return };
         if response.status() != StatusCode::OK || path.len() > MAX_CACHED_PATH_BYTES {
             return;
         }
         let mut headers = response.headers().clone();
-        let Self { root, blob, dependency_digest: read, fingerprint: look } = self;
+        let Self { root, blob, dependency_digest, fingerprint } = self;
         // These differ between responses.
         [header::CONTENT_LENGTH, header::CONTENT_RANGE].iter().for_each(|name| {
             headers.remove(name);
@@ -260,11 +259,8 @@ impl HotResponseCandidate {
         }) {
             headers.remove(header::LAST_MODIFIED);
         }
-        let headers = hot.share_headers(headers);
-        hot.store(
-            path,
-            HotResponse { root, blob, dependency_digest: read, fingerprint: look, headers },
-        );
+        let headers = responses.share_headers(headers);
+        responses.store(path, HotResponse { root, blob, dependency_digest, fingerprint, headers });
     }
 }
 
@@ -276,7 +272,7 @@ pub(crate) fn record_render_cost(
     (response, look): (&RenderResponse, Option<&ResponseFingerprint>),
     spent: Duration,
 ) {
-    let (Some(hot), Some(root)) = (instance.hot_responses.get(), root) else { return };
+    let (Some(responses), Some(root)) = (instance.hot_responses.get(), root) else { return };
     let is_little = spent <= INLINE_RENDER_LIMIT
         && look.is_some()
         && path.len() <= MAX_CACHED_PATH_BYTES
@@ -285,8 +281,8 @@ pub(crate) fn record_render_cost(
         && response.reads.query_count == 0
         && is_short_text(response);
     match is_little {
-        true => hot.record_cheap_render(path, root),
-        false => hot.forget_cheap_render(path),
+        true => responses.record_cheap_render(path, root),
+        false => responses.forget_cheap_render(path),
     }
 }
 

@@ -15,12 +15,13 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 use tympan_assets::{ASSET_NODE_TYPE, RenditionError};
-use tympan_content::{Node, NodePath, Snapshot};
+use tympan_content::{Node, NodePath, Snapshot, Viewer};
 use tympan_render::ledger::{DependencyLedger, RecordOutcome};
 use tympan_render::url::SlingUrl;
 use tympan_render::{DependencySet, ImageAddress, ImageSigningKey, PathAspects};
 
 use crate::failure::{RequestFailure, Result};
+use crate::login::RequestIdentity;
 use crate::observe::metrics::increment;
 use crate::observe::pool::PoolState;
 use crate::page::image_render::{ImageRenderRequest, open_blob};
@@ -73,8 +74,8 @@ async fn serve_image(
     if instance.role == InstanceRole::Author && identity.is_none() {
         return Ok(None);
     }
-    let viewer = instance.viewer_of(identity.as_ref())?;
-    let anonymous = instance.viewer_of(None)?;
+    let viewer = identity.as_ref().map_or_else(Viewer::anonymous, RequestIdentity::viewer);
+    let anonymous = Viewer::anonymous();
     let path =
         percent_encoding::percent_decode_str(parts.uri.path()).decode_utf8_lossy().into_owned();
     let (requested_address, url) = (address.clone(), parts.uri.path().to_owned());
@@ -211,11 +212,11 @@ async fn find_or_render_image(
 ) -> Result<Arc<RenderedImage>> {
     let key = render_request.cache_key();
     if let Some(picture) = images.rendered_images.get(&key) {
-        increment(&instance.metrics.image_hits);
+        increment(&instance.metrics.image_cache_hits);
         return Ok(picture);
     }
     let _busy = ImageRequestPermit::try_acquire(images).ok_or_else(|| {
-        increment(&instance.metrics.images_put_off);
+        increment(&instance.metrics.image_overload_rejections);
         let message = "too many images are being rendered; try again in a moment";
         RequestFailure {
             retry_after_seconds: Some(1),
@@ -236,16 +237,16 @@ async fn render_image(
     let closed =
         || RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down");
     let permit = Arc::clone(&images.render_permits).acquire_owned().await.map_err(|_| closed())?;
-    let (blob, studio) = (render_request.blob, Arc::clone(&images.rendition_pool));
-    let order = render_request.processing_order(images.limits);
+    let (blob, decoder_pool) = (render_request.blob, Arc::clone(&images.decoder_pool));
+    let request = render_request.processing_request(images.limits);
     let reader = Arc::clone(instance);
     let output = tokio::task::spawn_blocking(move || {
-        let output = studio.process_file(&|| open_blob(&reader.repository, &blob), &order);
+        let output = decoder_pool.render_file(&|| open_blob(&reader.repository, &blob), &request);
         drop(permit);
         output
     })
     .await?;
-    increment(&instance.metrics.images_drawn);
+    increment(&instance.metrics.images_rendered);
     let nothing = |reason: &str| {
         increment(&instance.metrics.images_failed);
         RequestFailure::new(
@@ -273,7 +274,7 @@ fn repair_hint(error: &RenditionError) -> Option<&'static str> {
 /// Returns the numbers of pictures being rendered and waiting.
 pub(crate) fn image_pool_state(instance: &Instance) -> Option<PoolState> {
     let images = instance.image_service.get()?;
-    Some(images.pool_state(instance.metrics.images_put_off.load(Ordering::Relaxed)))
+    Some(images.pool_state(instance.metrics.image_overload_rejections.load(Ordering::Relaxed)))
 }
 
 /// Writes the results of asset processing in this process as Prometheus text.
@@ -377,7 +378,7 @@ mod tests {
             let snapshot = repository.snapshot().unwrap();
             let node = snapshot.node(&asset).unwrap().unwrap();
             let request = ImageRenderRequest::resolve(&address, &node).unwrap();
-            let anonymous = repository.viewer(None).unwrap();
+            let anonymous = Viewer::anonymous();
             is_image_visible(&snapshot.as_viewer(&anonymous), &asset, &request).unwrap()
         };
         assert!(is_visible());

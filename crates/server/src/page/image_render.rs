@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use tympan_assets::{
-    ASSET_NODE_TYPE, AssetProcessingRequest, FocalPoint, ImageSize, ProcessingLimits,
-    RenditionEncoding, RenditionProcessPool, RenditionSpec, ResizeMode,
+    ASSET_NODE_TYPE, AssetProcessingRequest, DecoderProcessPool, FocalPoint, ImageSize,
+    ProcessingLimits, RenditionEncoding, RenditionSpec, ResizeMode,
 };
 use tympan_content::{BlobContent, BlobId, Node, NodePath, Repository, Snapshot, Value};
 use tympan_render::{
@@ -59,14 +59,14 @@ impl ImageRenderRequest {
         format!("\"{}-{shape}-{}-{spot:x}\"", short_blob_id(&blob), ending.name())
     }
 
-    /// Returns the order to render the picture.
-    pub(super) fn processing_order(&self, limits: ProcessingLimits) -> AssetProcessingRequest {
-        render_order_of(&self.address, self.focus, limits)
+    /// Returns the request to render the picture.
+    pub(super) fn processing_request(&self, limits: ProcessingLimits) -> AssetProcessingRequest {
+        processing_request_of(&self.address, self.focus, limits)
     }
 }
 
-/// Returns the order to render an address.
-fn render_order_of(
+/// Returns the request to render an address.
+fn processing_request_of(
     address: &ImageAddress,
     focus: FocalPoint,
     limits: ProcessingLimits,
@@ -104,7 +104,7 @@ pub(super) fn open_blob(repository: &Repository, blob: &BlobId) -> std::io::Resu
 #[derive(Debug)]
 pub struct ExportImageRenderer {
     repository: Repository,
-    rendition_pool: Arc<RenditionProcessPool>,
+    decoder_pool: Arc<DecoderProcessPool>,
     limits: ProcessingLimits,
     widths: Vec<u32>,
     signing_key: ImageSigningKey,
@@ -114,10 +114,10 @@ impl ExportImageRenderer {
     /// Creates a renderer from the image options of an instance and the key that signs its addresses.
     #[must_use]
     pub fn new(repository: Repository, options: ImageOptions, replication_key: &str) -> Self {
-        let ImageOptions { rendition_pool: studio, limits, widths, .. } = options;
+        let ImageOptions { decoder_pool, limits, widths, .. } = options;
         Self {
             repository,
-            rendition_pool: studio,
+            decoder_pool,
             limits,
             widths: listed_widths(widths),
             signing_key: ImageSigningKey::from_secret(replication_key),
@@ -141,10 +141,10 @@ impl ExportImageSource for ExportImageRenderer {
         }
         let render_request =
             ImageRenderRequest::resolve(address, &asset).map_err(|failure| failure.message)?;
-        let order = render_request.processing_order(self.limits);
+        let request = render_request.processing_request(self.limits);
         let output = self
-            .rendition_pool
-            .process_file(&|| open_blob(&self.repository, &render_request.blob), &order);
+            .decoder_pool
+            .render_file(&|| open_blob(&self.repository, &render_request.blob), &request);
         let output = output.map_err(|error| error.to_string())?;
         let rendition = output.renditions.into_iter().next();
         Ok(Some(rendition.ok_or("cannot render an image of this asset")?.bytes.into()))

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::Semaphore;
-use tympan_assets::{AssetCounters, ProcessingLimits, RenditionProcessPool};
+use tympan_assets::{AssetCounters, DecoderProcessPool, ProcessingLimits};
 use tympan_content::BlobId;
 use tympan_render::{ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey};
 
@@ -23,7 +23,7 @@ const MAX_WAITING_PER_RENDER: usize = 32;
 #[derive(Debug)]
 pub struct ImageOptions {
     /// The processes that render pictures. They run at the priority of the server, because visitors wait for them.
-    pub rendition_pool: Arc<RenditionProcessPool>,
+    pub decoder_pool: Arc<DecoderProcessPool>,
     /// Resource limits of one picture.
     pub limits: ProcessingLimits,
     /// Widths that can be requested without a signature; the default list if `None`.
@@ -37,7 +37,7 @@ pub struct ImageOptions {
 /// The picture renderer of an instance and its cache.
 #[derive(Debug)]
 pub(crate) struct ImageService {
-    pub(super) rendition_pool: Arc<RenditionProcessPool>,
+    pub(super) decoder_pool: Arc<DecoderProcessPool>,
     pub(super) limits: ProcessingLimits,
     widths: Vec<u32>,
     pub(super) signing_key: ImageSigningKey,
@@ -74,7 +74,7 @@ impl ImageService {
     pub(super) fn new(options: ImageOptions, signing_key: ImageSigningKey) -> Self {
         let parallel = options.max_parallel_renders.max(1);
         Self {
-            rendition_pool: options.rendition_pool,
+            decoder_pool: options.decoder_pool,
             limits: options.limits,
             widths: listed_widths(options.widths),
             signing_key,

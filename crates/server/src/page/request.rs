@@ -31,13 +31,9 @@ pub(crate) const SURROGATE_CAPABILITY: &str = "surrogate-capability";
 
 impl PageRequest {
     /// Creates the page request of a user, as for visitors.
-    pub(crate) fn from_identity(
-        identity: Option<&RequestIdentity>,
-        parts: &Parts,
-        instance: &Instance,
-    ) -> Result<Self> {
-        Ok(Self {
-            viewer: instance.viewer_of(identity)?,
+    pub(crate) fn from_identity(identity: Option<&RequestIdentity>, parts: &Parts) -> Self {
+        Self {
+            viewer: identity.map_or_else(Viewer::anonymous, RequestIdentity::viewer),
             is_edit: false,
             branch: None,
             query: parts.uri.query().unwrap_or_default().to_owned(),
@@ -47,11 +43,7 @@ impl PageRequest {
             peer: parts.extensions.get::<ConnectionPeer>().copied(),
             user: identity.map(|identity| identity.user.clone()),
             path: parts.uri.path().to_owned(),
-        })
-    }
-
-    pub(super) fn from_anonymous(parts: &Parts, instance: &Instance) -> Result<Self> {
-        Self::from_identity(None, parts, instance)
+        }
     }
 
     /// Returns the same request with a form.
@@ -60,8 +52,8 @@ impl PageRequest {
     }
 
     /// Returns the same request without a login.
-    pub(super) fn as_anonymous(&self, instance: &Instance) -> Result<Self> {
-        Ok(Self { viewer: instance.viewer_of(None)?, user: None, ..self.clone() })
+    pub(super) fn as_anonymous(&self) -> Self {
+        Self { viewer: Viewer::anonymous(), user: None, ..self.clone() }
     }
 
     /// Returns true if the request comes from a user who is logged in to a publisher.

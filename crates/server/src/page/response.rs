@@ -38,15 +38,8 @@ pub(super) fn to_http_response(
     let (repository, telling) = (&instance.repository, instance.timing_disclosure);
     let user = page_request.user.as_deref();
     let is_commented = options.is_profiled || telling.comment_audience.includes(user);
-    let RenderResponse {
-        outcome,
-        content_type,
-        headers,
-        body,
-        timing,
-        fragment_counts: fragments,
-        ..
-    } = render_response;
+    let RenderResponse { outcome, content_type, headers, body, timing, fragment_counts, .. } =
+        render_response;
     let status = match &outcome {
         RenderOutcome::Ok => StatusCode::OK,
         RenderOutcome::Redirect { kind, .. } => match kind {
@@ -71,7 +64,7 @@ pub(super) fn to_http_response(
             if is_commented && content_type.starts_with("text/html") =>
         {
             let mut text = bytes.to_vec();
-            text.extend_from_slice(timing::to_timing_comment(&timing, fragments).as_bytes());
+            text.extend_from_slice(timing::to_timing_comment(&timing, fragment_counts).as_bytes());
             (status, text).into_response()
         }
         RenderResponseBody::Bytes(bytes) => (status, bytes).into_response(),
@@ -92,7 +85,7 @@ pub(super) fn to_http_response(
     }
     add_common_headers(target);
     if options.is_administrator {
-        let counts = timing::fragment_counts_text(fragments);
+        let counts = timing::fragment_counts_text(fragment_counts);
         set_header(target, HeaderName::from_static("x-tympan-fragments"), &counts);
         return Ok(with_no_store(response));
     }

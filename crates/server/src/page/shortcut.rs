@@ -71,7 +71,7 @@ impl Shortcut for InstanceShortcut {
             accept_language,
             referer,
             user_agent,
-            lab_sample: sample,
+            lab_sample,
         } = parse_plain_head(head)?;
         if has_credentials(&headers) || headers.contains_key(&REFUSED_READINGS) {
             return None;
@@ -115,7 +115,7 @@ impl Shortcut for InstanceShortcut {
             log_texts: RequestLogTexts::from_request(
                 peer,
                 (&method, path),
-                [referer, user_agent, sample.map(str::as_bytes)],
+                [referer, user_agent, lab_sample.map(str::as_bytes)],
             ),
             instance: Arc::clone(instance),
         };

@@ -41,8 +41,7 @@ async fn handle_visitor_form(
     check_same_site(&parts.headers)?;
     let identity = instance.identify(parts).await?;
     let form = read_visitor_form(&parts.headers, body).await?;
-    let page_request =
-        PageRequest::from_identity(identity.as_ref(), parts, instance)?.with_form(form);
+    let page_request = PageRequest::from_identity(identity.as_ref(), parts).with_form(form);
     let form_response =
         instance.run_work(move |instance| page::handle_page_form(instance, &page_request)).await?;
     let mut response = form_response.ok_or_else(|| {

@@ -1,17 +1,18 @@
 //! Resource limits of queries over HTTP, by user.
 //!
-//! In: the limits of the configuration. Out: the engine that runs a viewer's query.
+//! In: the limits of the configuration. Out: the engine that runs a viewer's query, and the budget of other requests that
+//! read as much as a query may.
 //!
-//! Queries of templates are not limited by this: the developer of the site wrote them, and they run on the engine of
-//! administrators for every visitor of the page.
+//! Other requests that walk content have the same limits ([`ReadBudget`]). Queries of templates are not limited by this:
+//! the developer of the site wrote them, and they run on the engine of administrators for every visitor of the page.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tympan_content::Viewer;
+use tympan_content::{Node, Viewer};
 use tympan_content_query::{QueryEngine, QueryLimits};
 
-use crate::failure::Result;
+use crate::failure::{RequestFailure, Result};
 
 /// Resource limits of queries over HTTP, by user.
 #[derive(Debug, Clone)]
@@ -81,5 +82,68 @@ impl QueryEngines {
     /// Returns true if a publisher accepts queries of anonymous visitors.
     pub(crate) fn allows_visitors(&self) -> bool {
         self.allows_visitors
+    }
+}
+
+/// The nodes and the time that a request may still spend on reading, by the limits of the viewer's queries.
+#[derive(Debug)]
+pub(crate) struct ReadBudget {
+    limits: QueryLimits,
+    /// The limit of nodes, and the key that sets it.
+    max_nodes: (u64, &'static str),
+    start_time: Instant,
+    nodes_read: u64,
+}
+
+impl ReadBudget {
+    /// Creates the budget of a request that reads nodes one after the other, as many as a query may read.
+    pub(crate) fn for_reading(limits: &QueryLimits) -> Self {
+        let max_nodes = (limits.max_rows_read, "query.max_rows_read");
+        Self { limits: limits.clone(), max_nodes, start_time: (limits.clock)(), nodes_read: 0 }
+    }
+
+    /// Creates the budget of a request that holds the nodes in memory, as many as a query may hold.
+    pub(crate) fn for_memory(limits: &QueryLimits) -> Self {
+        let in_memory = u64::try_from(limits.max_rows_in_memory).unwrap_or(u64::MAX);
+        let reading = Self::for_reading(limits);
+        match in_memory < reading.max_nodes.0 {
+            true => Self { max_nodes: (in_memory, "query.max_rows_in_memory"), ..reading },
+            false => reading,
+        }
+    }
+
+    /// Counts nodes that were read. `advice` says how to read less.
+    ///
+    /// # Errors
+    /// [`RequestFailure`] with 422 if a limit is exceeded.
+    pub(crate) fn count_nodes(&mut self, nodes: usize, advice: &str) -> Result<()> {
+        let QueryLimits { max_time, clock, .. } = &self.limits;
+        let (max_nodes, key) = self.max_nodes;
+        self.nodes_read = self.nodes_read.saturating_add(nodes as u64);
+        let reached = if self.nodes_read > max_nodes {
+            format!("it has read {max_nodes} nodes (`{key}`)")
+        } else if clock().saturating_duration_since(self.start_time) > *max_time {
+            format!("it has run for {} s (`query.max_time`)", max_time.as_secs_f64())
+        } else {
+            return Ok(());
+        };
+        Err(RequestFailure::unprocessable(format!("the request was stopped: {reached}; {advice}")))
+    }
+
+    /// Counts a node.
+    ///
+    /// # Errors
+    /// As [`ReadBudget::count_nodes`].
+    pub(crate) fn count_node(&mut self) -> Result<()> {
+        self.count_nodes(1, "ask for a smaller part")
+    }
+
+    /// Counts a node and its listed descendants.
+    ///
+    /// # Errors
+    /// As [`ReadBudget::count_nodes`]; if content fails.
+    pub(crate) fn count_subtree(&mut self, top: &Node) -> Result<()> {
+        self.count_node()?;
+        top.visit_listed_descendants(|_| self.count_node())
     }
 }

@@ -18,17 +18,14 @@ use serde_json::json;
 use subtle::ConstantTimeEq;
 use tympan_content::NodePath;
 use tympan_replicate::{
-    Error, PairKeyPurpose, ReceiverRole, ReplicationMessage, apply_replication, store_blob,
-    store_bundle, store_framed_chunks,
+    Error, PairKeyPurpose, REPLICATION_KEY_HEADER, ReceiverRole, ReplicationMessage,
+    apply_replication, store_blob, store_bundle, store_framed_chunks,
 };
-use tympan_web::body_limit::{BodyLimit, limit_body};
+use tympan_web::body_limit::BodyLimit;
 
 use crate::failure::{RequestFailure, Result};
 use crate::observe::metrics::increment;
 use crate::{Instance, InstanceRole};
-
-/// The header that contains the shared key.
-const REPLICATION_KEY_HEADER: &str = "x-tympan-replication-key";
 
 /// Returns true if a request contains a key, valid or not.
 pub(crate) fn has_replication_key(headers: &HeaderMap) -> bool {
@@ -44,9 +41,8 @@ pub(crate) fn check_replication_key(
 ) -> Result<()> {
     let key =
         headers.get(REPLICATION_KEY_HEADER).map(http::HeaderValue::as_bytes).unwrap_or_default();
-    let unreadable = |error: std::io::Error| {
-        RequestFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-    };
+    // The error names files of this machine, and the sender is unknown.
+    let unreadable = |error: std::io::Error| RequestFailure::internal(&error);
     let is_admitted = match instance.home_pairs.check_key_for(key, purpose).map_err(unreadable)? {
         Some(is_admitted) => is_admitted,
         None => {
@@ -132,13 +128,10 @@ impl Instance {
     }
 }
 
-/// Reads a body up to the listener's limit.
-async fn read_limited_body(request: Request) -> Result<Bytes> {
-    let max = request.extensions().get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
-    let body = Body::new(limit_body(request.into_body(), max)).collect().await;
-    Ok(body
-        .map_err(|error| RequestFailure::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?
-        .to_bytes())
+/// Reads a body, whose size the router limits.
+async fn read_body(request: Request) -> Result<Bytes> {
+    let body = request.into_body().collect().await;
+    Ok(body.map_err(|error| RequestFailure::unreadable_body(&error))?.to_bytes())
 }
 
 /// Applies a message, or returns the data that must be sent first. Processing completes even if the author disconnects.
@@ -147,7 +140,7 @@ pub(crate) async fn receive_message(
     request: Request,
 ) -> Result<Response> {
     authorize_sender(&instance, request.headers())?;
-    let body = read_limited_body(request).await?;
+    let body = read_body(request).await?;
     let message: ReplicationMessage = serde_json::from_slice(&body).map_err(|error| {
         RequestFailure::bad_request(format!("invalid replication message: {error}"))
     })?;
@@ -178,9 +171,9 @@ async fn apply_received_message(
             // The flushes are stored before the response to the author; if the process ends now, the next start stores
             // them.
             if instance.role == InstanceRole::Publish {
-                instance.replicator.flush_changes(now).await?;
+                instance.replicator.store_flushes(now).await?;
             }
-            increment(&instance.metrics.received);
+            increment(&instance.metrics.replication_messages);
             let body =
                 json!({ "root": applied.root.to_string(), "changed": applied.changed_paths.len() });
             Ok(axum::Json(body).into_response())
@@ -195,7 +188,7 @@ pub(crate) async fn receive_chunks(
     request: Request,
 ) -> Result<Response> {
     authorize_sender(&instance, request.headers())?;
-    let body = read_limited_body(request).await?;
+    let body = read_body(request).await?;
     let count = instance
         .run_work(move |instance| Ok(store_framed_chunks(&instance.repository, &body)?))
         .await?;
@@ -208,7 +201,7 @@ pub(crate) async fn receive_blobs(
     request: Request,
 ) -> Result<Response> {
     authorize_sender(&instance, request.headers())?;
-    let max = request.extensions().get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
+    let BodyLimit(max) = BodyLimit::of_request(request.extensions());
     let mut file = spool_limited_body(&instance, request.into_body(), max).await?;
     let count = instance
         .run_work(move |instance| {
@@ -245,9 +238,7 @@ async fn spool_limited_body(instance: &Instance, mut body: Body, max: u64) -> Re
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
     let mut arrived = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            RequestFailure::bad_request(format!("the body cannot be read: {error}"))
-        })?;
+        let frame = frame.map_err(|error| RequestFailure::unreadable_body(&error))?;
         if let Ok(data) = frame.into_data() {
             arrived += data.len() as u64;
             if arrived > max {

@@ -25,7 +25,6 @@ use tympan_web::body_limit::limit_body;
 use tympan_web::reader_body::body_from_reader;
 
 use crate::Instance;
-use crate::api::require_user;
 use crate::failure::{RequestFailure, Result};
 use crate::replication::replication_receiver::{check_replication_key, has_replication_key};
 
@@ -56,10 +55,9 @@ async fn authorize_store_access(instance: &Instance, parts: &Parts) -> Result<()
         let message = "send the key of a pair for cloning, or the credentials of an administrator";
         return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, message));
     }
-    let identity = require_user(instance, parts).await?;
+    let identity = instance.require_user(parts).await?;
     // Access control does not apply to individual chunks.
-    let viewer = instance.viewer_of(Some(&identity))?;
-    instance.require_administrator(&viewer, "read the whole store")
+    instance.require_administrator(&identity.viewer(), "read the whole store")
 }
 
 /// Authorizes a request and reads its body.

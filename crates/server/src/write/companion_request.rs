@@ -1,15 +1,10 @@
-//! Activation and deactivation: replication requests are stored before the work and released after it.
+//! Companions of an activation: requests for the documents that the activated documents reference.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::SystemTime;
 
-use tympan_content::{ChunkId, NodePath, Privileges, Snapshot, SubtreeScope};
-use tympan_replicate::{
-    ReplicationAction, ReplicationRequest, list_referenced_documents, store_held_jobs,
-};
+use tympan_content::{NodePath, Privileges, Snapshot, SubtreeScope};
+use tympan_replicate::{ReplicationAction, ReplicationRequest, list_referenced_documents};
 
-use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 
 /// Maximum number of companion documents of an activation.
@@ -40,13 +35,14 @@ pub(crate) fn with_companions(
     requests: Vec<ReplicationRequest>,
 ) -> Result<AccompaniedRequests> {
     let (mut along, mut left) = (BTreeMap::new(), BTreeSet::new());
-    let said: BTreeSet<&NodePath> = requests.iter().map(|request| &request.path).collect();
+    let requested_paths: BTreeSet<&NodePath> =
+        requests.iter().map(|request| &request.path).collect();
     for request in requests.iter().filter(|request| request.action == ReplicationAction::Activate) {
         let documents =
             list_referenced_documents(snapshot, &request.path, request.depth, MAX_COMPANIONS + 1)?;
         for companion in documents.into_iter().filter(|companion| companion.is_preselected) {
             let path = companion.document.path;
-            if said.contains(&path) {
+            if requested_paths.contains(&path) {
                 continue;
             }
             if snapshot.has_privileges(&path, Privileges::REPLICATE)? {
@@ -71,41 +67,4 @@ pub(crate) fn with_companions(
         companion_count: companions,
         skipped_companions: left.into_iter().collect(),
     })
-}
-
-/// Runs work on content together with its replication requests. The jobs are stored before the work and released after
-/// it, in the order of the work. The operation completes even if the client disconnects.
-pub(crate) async fn with_replication_requests<T, F>(
-    instance: &Arc<Instance>,
-    requests: Vec<ReplicationRequest>,
-    work: F,
-) -> Result<T>
-where
-    T: Send + 'static,
-    F: FnOnce(&Instance, &[ReplicationRequest], SystemTime) -> Result<(T, ChunkId)>
-        + Send
-        + 'static,
-{
-    let instance = Arc::clone(instance);
-    let task = async move {
-        let now = SystemTime::now();
-        let turn = instance.replicator.lock_requests().await;
-        let held_jobs =
-            store_held_jobs(&instance.repository, &instance.queues, &requests, now).await?;
-        let immediate_requests = held_jobs.immediate_requests(requests);
-        let worked =
-            instance.run_work(move |instance| work(instance, &immediate_requests, now)).await;
-        let (value, root) = match worked {
-            Ok(worked) => worked,
-            Err(failure) => {
-                held_jobs.discard(&instance.queues).await?;
-                return Err(failure);
-            }
-        };
-        held_jobs.release(&instance.queues, root, now).await?;
-        drop(turn);
-        instance.replicator.wake_agent_workers();
-        Ok(value)
-    };
-    tokio::spawn(task).await?
 }

@@ -16,7 +16,7 @@ use multer::{Constraints, Multipart, SizeLimit};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode;
 use tempfile::NamedTempFile;
-use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
+use tympan_web::body_limit::limit_body;
 
 use crate::failure::{RequestFailure, Result};
 
@@ -65,11 +65,8 @@ impl FormField {
 pub(crate) async fn read_form(
     headers: &HeaderMap,
     body: Body,
-    limit: Option<BodyLimit>,
     spool: &Path,
 ) -> Result<Vec<FormField>> {
-    let max = limit.map_or(64 * 1024 * 1024, |limit| limit.0);
-    let body = Body::new(limit_body(body, max));
     let media_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if let Ok(boundary) = multer::parse_boundary(media_type) {
@@ -81,7 +78,7 @@ pub(crate) async fn read_form(
             "the body must be a form: multipart/form-data or application/x-www-form-urlencoded";
         return Err(RequestFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    let bytes = Body::new(limit_body(body, MAX_FORM_TEXT_BYTES.min(max)));
+    let bytes = Body::new(limit_body(body, MAX_FORM_TEXT_BYTES));
     let bytes = bytes.collect().await.map_err(|error| body_read_failure(&error))?.to_bytes();
     parse_urlencoded_form(&bytes)
 }
@@ -331,15 +328,8 @@ pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> Re
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     if causes.any(|cause| cause.is::<PartHeadersTooLong>()) {
         RequestFailure::new(StatusCode::PAYLOAD_TOO_LARGE, PartHeadersTooLong.to_string())
-    } else if is_body_too_large(error) {
-        RequestFailure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is larger than this server accepts",
-        )
-    } else if is_body_timeout(error) {
-        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "timed out while receiving the body")
     } else {
-        RequestFailure::bad_request(format!("the form cannot be read: {error}"))
+        RequestFailure::unreadable_body(error)
     }
 }
 

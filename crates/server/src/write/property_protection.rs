@@ -5,7 +5,7 @@
 //! state. Out: an error for the first property that its node's types protect and whose value changes; unchanged values
 //! that are sent back are accepted. Components are checked by their final container (`component_placement`).
 //!
-//! Not here: permissions to change a node (`operation`), and importers, which contain such properties on purpose.
+//! Not here: permissions to change a node (`content::access`), and importers, which contain such properties on purpose.
 
 use tympan_content::{
     Error, MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Property, Session, Snapshot, Subtree,
@@ -204,13 +204,13 @@ impl ProtectionCheckStates {
     }
 
     fn check_property(&self, named: &RequestedProperty) -> Result<(), Error> {
-        let RequestedProperty { path, original_path: origin, name, value, .. } = named;
-        let before = find_property(&self.before_unrestricted, origin, name)?;
+        let RequestedProperty { path, original_path, name, value, .. } = named;
+        let before = find_property(&self.before_unrestricted, original_path, name)?;
         if before == *value {
             return Ok(());
         }
         for property in [&before, value].into_iter().flatten() {
-            self.before_unrestricted.check_settable(origin, name, property)?;
+            self.before_unrestricted.check_settable(original_path, name, property)?;
             self.pending.check_settable(path, name, property)?;
         }
         Ok(())
@@ -218,8 +218,9 @@ impl ProtectionCheckStates {
 
     /// Refuses types that would turn plain content into users or policies.
     fn check_type_change(&self, named: &RequestedProperty) -> Result<(), Error> {
-        let RequestedProperty { path, original_path: origin, .. } = named;
-        let (Some(before), Some(after)) = (self.before.node(origin)?, self.pending.node(path)?)
+        let RequestedProperty { path, original_path, .. } = named;
+        let (Some(before), Some(after)) =
+            (self.before.node(original_path)?, self.pending.node(path)?)
         else {
             return Ok(());
         };
@@ -229,7 +230,7 @@ impl ProtectionCheckStates {
         }
         let own = after.properties().into_iter().filter(|(name, _)| name.starts_with("rep:"));
         for (name, property) in own {
-            if self.before_unrestricted.check_settable(origin, &name, &property).is_ok() {
+            if self.before_unrestricted.check_settable(original_path, &name, &property).is_ok() {
                 self.pending.check_settable(path, &name, &property)?;
             }
         }

@@ -7,16 +7,14 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 use tempfile::NamedTempFile;
 use tympan_content::{JCR_CONTENT, JcrDate, Node, NodePath, Property, Session, Subtree, Value};
-use tympan_web::body_limit::{BodyLimit, limit_body};
 
-use crate::api::{WriteCondition, body_read_failure, require_user};
+use crate::api::WriteCondition;
 use crate::failure::{RequestFailure, Result};
 use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
 use crate::observe::metrics::increment;
@@ -26,9 +24,6 @@ use crate::write::incoming_blob::{
 use crate::write::page_modification::record_page_modification;
 use crate::write::sling_post::refuse_service_address;
 use crate::{Instance, InstanceRole};
-
-/// Maximum size of a body if the listener sets no limit, in bytes.
-const MAX_PUT_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 
 /// Handles a PUT to a resource.
 pub(crate) async fn serve_put(State(instance): State<Arc<Instance>>, request: Request) -> Response {
@@ -54,8 +49,8 @@ async fn handle_put(
         let message = "publish instances accept content from replication only";
         return Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
-    let (parts, body) = request.into_parts();
-    let identity = require_user(instance, &parts).await?;
+    let (parts, mut body) = request.into_parts();
+    let identity = instance.require_user(&parts).await?;
     check_request_origin(&identity, &parts.headers)?;
     let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
     check_csrf_token(&identity, token)?;
@@ -67,11 +62,11 @@ async fn handle_put(
     let path = percent_encoding::percent_decode_str(parts.uri.path()).decode_utf8();
     let path = path.map_err(|_| RequestFailure::bad_request("the path is not UTF-8"))?;
     let path = NodePath::new(&path)?;
-    let limit = parts.extensions.get::<BodyLimit>().map_or(MAX_PUT_BYTES, |limit| limit.0);
-    let mut body = Body::new(limit_body(body, limit));
     let mut file = NamedTempFile::new_in(&instance.spool_folder)?;
     while let Some(frame) = body.frame().await {
-        if let Ok(piece) = frame.map_err(|error| body_read_failure(&error))?.into_data() {
+        if let Ok(piece) =
+            frame.map_err(|error| RequestFailure::unreadable_body(&error))?.into_data()
+        {
             let written = move || file.write_all(&piece).map(|()| file);
             file = tokio::task::spawn_blocking(written).await??;
         }
@@ -91,7 +86,7 @@ fn store_put_file(
     (identity, file): (&RequestIdentity, &NamedTempFile),
 ) -> Result<StatusCode> {
     let now = SystemTime::now();
-    let viewer = instance.viewer_of(Some(identity))?;
+    let viewer = identity.viewer();
     let mut session = instance.repository.session_as(&viewer)?;
     let node = session.node(path)?;
     let condition = WriteCondition::of_headers(headers);

@@ -16,15 +16,12 @@ use axum::response::Response;
 use http::StatusCode;
 use tympan_content::{NodePath, SubtreeScope, Viewer};
 use tympan_replicate::{ReplicationAction, ReplicationRequest, require_replicate_permission};
-use tympan_web::body_limit::BodyLimit;
 
 use crate::api::WriteCondition;
 use crate::failure::{RequestFailure, Result};
 use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
 use crate::observe::metrics::increment;
-use crate::write::companion_request::{
-    AccompaniedRequests, with_companions, with_replication_requests,
-};
+use crate::write::companion_request::{AccompaniedRequests, with_companions};
 use crate::write::form;
 pub(crate) use crate::write::sling_post::duplicate_upload::CREATE_ASSET_SERVLET_PID;
 pub(crate) use crate::write::sling_post::form_field::PostFields;
@@ -38,7 +35,7 @@ pub(crate) struct PostOutcome {
     /// The target node of the request.
     pub(crate) path: String,
     /// True if the node was created.
-    pub(crate) is_created: bool,
+    is_created: bool,
     /// The response status, if the request specifies it.
     pub(crate) status: Option<StatusCode>,
     /// The changes: Sling's keyword and its arguments.
@@ -79,9 +76,8 @@ async fn handle_post(
     options: &mut PostResponseOptions,
 ) -> Result<(PostOutcome, RequestIdentity)> {
     let (parts, body) = request.into_parts();
-    let identity = api::require_user(instance, &parts).await?;
+    let identity = instance.require_user(&parts).await?;
     check_request_origin(&identity, &parts.headers)?;
-    let limit = parts.extensions.get::<BodyLimit>().copied();
     let header =
         parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     // A wrong token in the header is refused before the body is read; a plain form contains the token as a field.
@@ -89,7 +85,7 @@ async fn handle_post(
         check_csrf_token(&identity, header.as_deref())?;
     }
     let fields = PostFields::from_form_fields(
-        form::read_form(&parts.headers, body, limit, &instance.spool_folder).await?,
+        form::read_form(&parts.headers, body, &instance.spool_folder).await?,
     );
     if header.is_none() {
         check_csrf_token(&identity, fields.command_value(":cq_csrf_token"))?;
@@ -106,92 +102,77 @@ async fn handle_post(
             "activation does not support conditions; do not send `If-Match`",
         ));
     }
-    let (requested_path, viewer) = (path.clone(), instance.viewer_of(Some(&identity))?);
-    let asking = viewer.clone();
+    let viewer = identity.viewer();
     if instance.role == InstanceRole::Publish {
         publish_agent::check_agent_change(instance, &viewer, (&path, &operation), &fields)?;
     }
-    let (
-        fields,
-        AccompaniedRequests {
-            requests: replication_requests,
-            companion_count: companions,
-            skipped_companions: left,
-        },
-    ) = instance
-        .run_work(move |instance| {
-            let replication_requests =
-                replication_requests_of(instance, &requested_path, &fields, &asking)?;
-            Ok((fields, replication_requests))
-        })
-        .await?;
-    let done = match ReplicationAction::from_name(&operation) {
-        Some(action) => {
-            let mut done = replication_outcome(action, &replication_requests, &left);
-            done.path = replication_requests
-                .get(companions)
-                .map(|replication_request| replication_request.path.to_string())
-                .unwrap_or_default();
-            let work =
-                move |instance: &Instance, replication_requests: &[ReplicationRequest], now| {
-                    Ok((done, instance.mark_replication(replication_requests, now)?))
-                };
-            let done = with_replication_requests(instance, replication_requests, work).await?;
-            increment(&instance.metrics.activations);
-            done
-        }
+    let outcome = match ReplicationAction::from_name(&operation) {
+        Some(action) => replicate_targets(instance, action, (path, fields), viewer).await?,
         None => {
             let work = move |instance: &Instance| {
                 operation::run_post_operation(
                     instance, &operation, &path, &fields, &viewer, &condition,
                 )
             };
-            let done = instance.run_work(work).await?;
+            let outcome = instance.run_work(work).await?;
             increment(&instance.metrics.commits);
-            done
+            outcome
         }
     };
-    Ok((done, identity))
+    Ok((outcome, identity))
 }
 
-/// Returns the activations and deactivations of a request.
+/// Activates or deactivates the nodes that a form posted to a path names.
 ///
 /// # Errors
 /// If the viewer lacks `crx:replicate` for one of the nodes, or for a companion.
+async fn replicate_targets(
+    instance: &Arc<Instance>,
+    action: ReplicationAction,
+    (path, fields): (String, PostFields),
+    viewer: Viewer,
+) -> Result<PostOutcome> {
+    let requester = viewer.clone();
+    let accompanied_requests = instance
+        .run_work(move |instance| {
+            replication_requests_of(instance, action, (&path, &fields), &requester)
+        })
+        .await?;
+    let outcome = replication_outcome(action, &accompanied_requests);
+    instance.replicate(viewer, accompanied_requests.requests).await?;
+    Ok(outcome)
+}
+
+/// Returns the requests for the nodes that a form posted to a path names.
 fn replication_requests_of(
     instance: &Instance,
-    path: &str,
-    fields: &PostFields,
+    action: ReplicationAction,
+    (path, fields): (&str, &PostFields),
     viewer: &Viewer,
 ) -> Result<AccompaniedRequests> {
     let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
-    let operation = fields.command_value(":operation").unwrap_or_default();
     let is_deep = fields.command_value(":deep") == Some("true");
     let depth = if is_deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
-    let build_request = |action, path, depth| {
-        let request = ReplicationRequest { action, path, depth, user: viewer.name().to_owned() };
-        require_replicate_permission(&snapshot, &request)?;
-        Ok::<_, RequestFailure>(request)
-    };
+    let targets = operation::operation_targets_or_missing(
+        &snapshot,
+        path,
+        fields,
+        action == ReplicationAction::Deactivate,
+    )?;
+    // All of them are recorded in one commit.
+    if targets.len() > api::MAX_REQUEST_PATHS {
+        return Err(RequestFailure::bad_request(format!(
+            "`:applyTo` names {} nodes: at most {} are replicated at once; use `:deep` on their folder",
+            targets.len(),
+            api::MAX_REQUEST_PATHS
+        )));
+    }
     let mut requests = Vec::new();
-    if let Some(action) = ReplicationAction::from_name(operation) {
-        let targets = operation::operation_targets_or_missing(
-            &snapshot,
-            path,
-            fields,
-            action == ReplicationAction::Deactivate,
-        )?;
-        // All of them are recorded in one commit.
-        if targets.len() > api::MAX_REQUEST_PATHS {
-            return Err(RequestFailure::bad_request(format!(
-                "`:applyTo` names {} nodes: at most {} are replicated at once; use `:deep` on their folder",
-                targets.len(),
-                api::MAX_REQUEST_PATHS
-            )));
-        }
-        for path in targets {
-            requests.push(build_request(action, NodePath::new(&path)?, depth)?);
-        }
+    for path in targets {
+        let (path, user) = (NodePath::new(&path)?, viewer.name().to_owned());
+        let request = ReplicationRequest { action, path, depth, user };
+        require_replicate_permission(&snapshot, &request)?;
+        requests.push(request);
     }
     match fields.command_value(":companions") == Some("true") {
         true => with_companions(&snapshot, requests),
@@ -199,14 +180,19 @@ fn replication_requests_of(
     }
 }
 
-/// Describes activations for the response.
+/// Describes activations or deactivations for the response.
 fn replication_outcome(
     action: ReplicationAction,
-    requests: &[ReplicationRequest],
-    left: &[NodePath],
+    accompanied: &AccompaniedRequests,
 ) -> PostOutcome {
+    let AccompaniedRequests { requests, companion_count, skipped_companions } = accompanied;
     let keyword = if action == ReplicationAction::Activate { "activated" } else { "deactivated" };
-    let done = requests.iter().map(|request| (keyword, vec![request.path.to_string()]));
-    let left = left.iter().map(|path| ("left", vec![path.to_string()]));
-    PostOutcome { changes: done.chain(left).collect(), ..PostOutcome::default() }
+    let replicated = requests.iter().map(|request| (keyword, vec![request.path.to_string()]));
+    let skipped = skipped_companions.iter().map(|path| ("left", vec![path.to_string()]));
+    let first_target = requests.get(*companion_count);
+    PostOutcome {
+        path: first_target.map(|request| request.path.to_string()).unwrap_or_default(),
+        changes: replicated.chain(skipped).collect(),
+        ..PostOutcome::default()
+    }
 }

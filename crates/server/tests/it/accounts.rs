@@ -133,6 +133,107 @@ fn managers_of_users_do_not_write_the_nodes_of_accounts() {
     }
 }
 
+/// Returns the IDs of the tokens and sessions that a user lists.
+fn token_ids(author: &BlockingInstance, user: &str, query: &str) -> Vec<String> {
+    let listed =
+        author.ask(user, "GET", &format!("/api/v1/user/tokens{query}"), &Value::Null).json();
+    let ids = listed["tokens"].as_array().unwrap().iter();
+    ids.map(|token| token["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn tokens_are_made_listed_and_revoked() {
+    let author = BlockingInstance::author();
+    author.add_user("bob", &json!([]));
+    let terms = json!({ "expires": "30d", "scope": "read" });
+    let made = author.done("POST", "/api/v1/user/tokens?name=bob", &terms);
+    let token = format!("Bearer {}", made["token"].as_str().unwrap());
+    let read = |token: &str| author.ask_with(token, "GET", "/api/v1/users", &Value::Null).status;
+    assert_eq!(read(&token), 200);
+    let own_group = json!({ "name": "mine" });
+    assert_eq!(author.ask_with(&token, "POST", "/api/v1/groups", &own_group).status, 403);
+    let listed = author.get("/api/v1/user/tokens?name=bob");
+    let entry = &listed["tokens"][0];
+    assert_eq!((&entry["kind"], &entry["scope"]), (&json!("token"), &json!("read")), "{listed}");
+    let life = entry["expires"].as_i64().unwrap() - entry["created"].as_i64().unwrap();
+    assert_eq!(life, 30 * 24 * 3600);
+    assert!(!listed.to_string().contains(made["token"].as_str().unwrap()), "{listed}");
+
+    let revoke = format!("/api/v1/user/tokens?id={}", entry["id"].as_str().unwrap());
+    assert_eq!(author.status("admin", "DELETE", &revoke, &Value::Null), 204);
+    assert_eq!(author.status("admin", "DELETE", &revoke, &Value::Null), 404);
+    assert_eq!(read(&token), 401);
+
+    for (user, body, status) in [
+        ("bob", json!({ "expires": "0s" }), 422),
+        ("bob", json!({ "expires": "soon" }), 422),
+        ("bob", json!({ "scope": "most" }), 400),
+        ("nobody", json!({}), 404),
+    ] {
+        let path = format!("/api/v1/user/tokens?name={user}");
+        assert_eq!(author.status("admin", "POST", &path, &body), status, "{user} {body}");
+    }
+    let disabled = json!({ "disabled": "left" });
+    assert_eq!(author.status("admin", "PATCH", "/api/v1/user?name=bob", &disabled), 200);
+    let path = "/api/v1/user/tokens?name=bob";
+    assert_eq!(author.status("admin", "POST", path, &json!({})), 404);
+}
+
+#[test]
+fn users_end_their_own_tokens_and_make_none() {
+    let author = BlockingInstance::author();
+    for name in ["ann", "bob"] {
+        author.add_user(name, &json!([]));
+        author.done("POST", &format!("/api/v1/user/tokens?name={name}"), &json!({}));
+    }
+    add_manager(&author);
+    let of_ann = token_ids(&author, "admin", "?name=ann");
+    for (user, query) in [("ann", "?name=bob"), ("ann", ""), ("manager", "?name=bob")] {
+        let path = format!("/api/v1/user/tokens{query}");
+        assert_eq!(author.status(user, "GET", &path, &Value::Null), 403, "{user} {query}");
+    }
+    for (user, name) in [("ann", "ann"), ("ann", "bob"), ("manager", "bob"), ("ann", "nobody")] {
+        let path = format!("/api/v1/user/tokens?name={name}");
+        assert_eq!(author.status(user, "POST", &path, &json!({})), 403, "{user} {name}");
+    }
+    let revoke = format!("/api/v1/user/tokens?id={}", of_ann[0]);
+    for user in ["bob", "manager"] {
+        assert_eq!(author.status(user, "DELETE", &revoke, &Value::Null), 404, "{user}");
+    }
+    assert_eq!(token_ids(&author, "ann", "?name=ann"), of_ann);
+    assert_eq!(author.status("ann", "DELETE", &revoke, &Value::Null), 204);
+    assert!(token_ids(&author, "ann", "?name=ann").is_empty());
+}
+
+#[test]
+fn tokens_are_listed_page_by_page() {
+    let author = BlockingInstance::author();
+    author.add_user("bob", &json!([]));
+    for _ in 0..3 {
+        author.done("POST", "/api/v1/user/tokens?name=bob", &json!({}));
+    }
+    let all = token_ids(&author, "admin", "?name=bob");
+    let first = author.get("/api/v1/user/tokens?name=bob&limit=2");
+    assert_eq!((first["tokens"].as_array().unwrap().len(), &first["next"]), (2, &json!(all[1])));
+    assert_eq!(token_ids(&author, "admin", &format!("?name=bob&after={}", all[1])), all[2..]);
+}
+
+/// A browser must not make a token at the wish of another site.
+#[test]
+fn tokens_are_made_and_revoked_only_with_the_csrf_token_of_a_session() {
+    let author = BlockingInstance::author();
+    let cookie = first_cookie(&author.log_in("admin", PASSWORD));
+    let headers = [("cookie", cookie.clone()), ("content-type", "application/json".to_owned())];
+    let made = author.send("POST", "/api/v1/user/tokens?name=admin", &headers, b"{}");
+    assert_eq!(made.status, 403, "{}", made.text());
+    let of_admin = token_ids(&author, "admin", "?name=admin");
+    for id in &of_admin {
+        let revoke = format!("/api/v1/user/tokens?id={id}");
+        assert_eq!(author.send("DELETE", &revoke, &headers, b"").status, 403);
+    }
+    assert_eq!(token_ids(&author, "admin", "?name=admin"), of_admin);
+}
+
 /// The last way in stays open.
 #[test]
 fn the_first_administrator_is_not_removed() {

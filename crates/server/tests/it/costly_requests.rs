@@ -1,9 +1,12 @@
 //! Requests that cost much are refused before they do, by who asks.
 
+use std::time::SystemTime;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::Method;
-use tympan_content::Subtree;
+use tympan_content::{Property, RevisionDetails, Subtree, ValueType};
+use tympan_content_package::{AuditStamp, PackageFilter, PackageId, PackageSession};
 use tympan_server::{InstanceRole, QueryBudgets};
 
 use crate::support::{TestInstance, path};
@@ -187,7 +190,7 @@ async fn a_preview_of_a_package_compares_a_bounded_number_of_nodes() {
 }
 
 #[tokio::test]
-async fn a_built_package_holds_a_bounded_number_of_documents() {
+async fn a_built_package_holds_a_bounded_number_of_nodes() {
     let author = TestInstance::start(InstanceRole::Author, |options| {
         options.query_budgets.users.max_rows_in_memory = 200;
     })
@@ -212,9 +215,85 @@ async fn a_built_package_holds_a_bounded_number_of_documents() {
     put_folders("/content/more");
     let refused = build(&token).await;
     assert_eq!(refused.status, 422, "{refused:?}");
-    assert!(refused.text().contains("more than 200 documents"), "{refused:?}");
+    assert!(refused.text().contains("more than 200 nodes"), "{refused:?}");
     let admin = author.token_of("admin").await;
     assert_eq!(build(&admin).await.status, 200);
+    // A stored package that a user may write is built within the same limits.
+    author.edit(|session| {
+        let stamp = AuditStamp { user: "admin".to_owned(), time: SystemTime::UNIX_EPOCH };
+        let id = PackageId::parse("g:n:1");
+        let filter = PackageFilter::parse("filter.xml", filter.as_bytes()).unwrap();
+        PackageSession::new(session).create(&id, &filter, &stamp).unwrap();
+        let all = Property::parse_list(ValueType::Name, ["jcr:all"]).unwrap();
+        let entry = Subtree::new("allow", "rep:GrantACE")
+            .with_property("rep:principalName", "ann")
+            .with_property("rep:privileges", all);
+        let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
+        session.put_node(&path("/etc/packages/rep:policy"), policy).unwrap();
+    });
+    for (token, is_built) in [(&token, false), (&admin, true)] {
+        let target = "/crx/packmgr/service/.json/etc/packages/g/n-1.zip";
+        let request = author.request(Method::POST, target).bearer(token);
+        let reply = request.form(&[("cmd", "build")]).send().await;
+        let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(answer["success"], is_built, "{answer}");
+        let is_limited = answer["msg"].as_str().unwrap().contains("more than 200 nodes");
+        assert_eq!(is_limited, !is_built, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_comparison_of_a_branch_reads_a_bounded_number_of_nodes() {
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.query_budgets.users.max_rows_read = 100;
+        options.query_budgets.users.max_rows_in_memory = 20;
+    })
+    .await;
+    let token = author.user("ann", &[]).await;
+    let closed = Subtree::new("rep:policy", "rep:ACL").with_child(
+        Subtree::new("deny", "rep:DenyACE")
+            .with_property("rep:principalName", "everyone")
+            .with_property(
+                "rep:privileges",
+                Property::parse_list(ValueType::Name, ["jcr:read"]).unwrap(),
+            ),
+    );
+    author.edit(|session| {
+        let folder = || Subtree::new("", "sling:Folder");
+        session.put_node(&path("/content/closed"), folder().with_child(closed.clone())).unwrap();
+        session.put_node(&path("/content/open"), folder()).unwrap();
+    });
+    let revising = || RevisionDetails { user: "admin", message: "m", time: SystemTime::now() };
+    author.repository.create_branch("work", revising()).unwrap();
+    let work = author.repository.open_branch("work").unwrap();
+    let put_folders = |parent: &str, count: usize| {
+        let mut session = work.session("system").unwrap();
+        for number in 0..count {
+            let at = path(&format!("/content/{parent}/f{number}"));
+            session.put_node(&at, Subtree::new("", "sling:Folder")).unwrap();
+        }
+        session.commit("work", SystemTime::now()).unwrap();
+    };
+    let compare = async |token: &str, more: &str| {
+        let target = format!("/api/v1/branches/diff?name=work{more}");
+        author.request(Method::GET, &target).bearer(token).send().await
+    };
+    put_folders("open", 30);
+    let listed = |reply: crate::support::Reply| {
+        let body: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        (body["changes"].as_array().unwrap().len(), body["isComplete"] == true)
+    };
+    assert_eq!(listed(compare(&token, "").await), (30, true));
+    assert_eq!(listed(compare(&token, "&details=true").await), (20, false));
+    // What is hidden is not listed, but read.
+    put_folders("closed", 101);
+    let refused = compare(&token, "").await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.text().contains("it has read 100 nodes"), "{refused:?}");
+    assert_eq!(listed(compare(&token, "&path=/content/open").await), (30, true));
+    assert_eq!(listed(compare(&token, "&path=/content/open/f1").await), (1, true));
+    let admin = author.token_of("admin").await;
+    assert_eq!(listed(compare(&admin, "").await), (131, true));
 }
 
 #[tokio::test]
@@ -233,4 +312,43 @@ async fn a_form_activates_a_bounded_number_of_nodes() {
         assert_eq!(refused.status, 400, "{refused:?}");
         assert!(refused.text().contains("at most 1000"), "{refused:?}");
     }
+}
+
+#[tokio::test]
+async fn what_walks_a_site_has_the_budget_of_a_query() {
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.query_budgets.users.max_rows_in_memory = 20;
+        options.query_budgets.users.max_rows_read = 40;
+    })
+    .await;
+    let (ann, admin) = (author.user("ann", &[]).await, author.token_of("admin").await);
+    let put_folders = |folder: &str| {
+        author.edit(|session| {
+            let mut tree = Subtree::new("", "sling:Folder");
+            (0..50).for_each(|number| {
+                tree.put_child(Subtree::new(format!("f{number}"), "sling:Folder"));
+            });
+            session.put_node(&path(folder), tree).unwrap();
+        });
+    };
+    let targets = [
+        "/api/v1/references?path=/content/some&deep=true",
+        "/api/v1/replication/companions?path=/content/some&deep=true",
+        "/api/v1/assets/duplicates?path=/content/some",
+    ];
+    author.edit(|session| {
+        session.put_node(&path("/content/some"), Subtree::new("", "sling:Folder")).unwrap();
+    });
+    let status = async |target: &str, token: &str| {
+        author.request(Method::GET, target).bearer(token).send().await.status.as_u16()
+    };
+    for target in targets {
+        assert_eq!(status(target, &ann).await, 200, "{target}");
+    }
+    put_folders("/content/some");
+    for target in targets {
+        assert_eq!(status(target, &ann).await, 422, "{target}");
+        assert_eq!(status(target, &admin).await, 200, "{target}");
+    }
+    assert_eq!(status("/api/v1/references?path=/content/some", &ann).await, 200);
 }

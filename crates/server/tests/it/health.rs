@@ -81,8 +81,8 @@ async fn jobs_that_failed_for_good_are_reported_by_status() {
         let queues = JobQueues::new(instance.state.pool().clone());
         let id = queues.add_job(NewJob::new("my/topic", json!({})), ended).await.unwrap();
         let claim = JobClaim { worker: "w", lease: Duration::from_secs(60) };
-        queues.claim_jobs(("my/topic", ""), 1, claim, ended).await.unwrap();
-        queues.fail_job(id, "w", "no", (None, ended)).await.unwrap();
+        queues.claim_jobs("my/topic", "", 1, claim, ended).await.unwrap();
+        queues.fail_job(id, "w", "no", None, ended).await.unwrap();
         let (status, told) = health(&instance, "/health").await;
         assert_eq!(status.as_u16(), expected, "{told}");
         let (level, reason) = check(&told, "jobs");
@@ -107,7 +107,7 @@ async fn requests_are_counted_by_method_and_class_of_status() {
     let text = String::from_utf8_lossy(&bytes);
     for (method, class) in [("GET", "2xx"), ("GET", "4xx"), ("POST", "4xx")] {
         let line = format!(
-            "\ntympan_request_seconds_count{{role=\"author\",method=\"{method}\",status=\"{class}\"}} 1\n"
+            "\ntympan_request_duration_seconds_count{{role=\"author\",method=\"{method}\",status=\"{class}\"}} 1\n"
         );
         assert!(text.contains(&line), "{line} in {text}");
     }

@@ -27,6 +27,7 @@ mod form_values;
 mod health;
 mod health_details;
 mod hidden_nodes;
+mod hostile_requests;
 mod jobs_and_workflows;
 mod logins;
 mod members;

@@ -1,5 +1,7 @@
 //! What an author takes of a tree that comes in parts: nothing outside the paths that it is told.
 
+use axum::body::Body;
+use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tympan_content::Subtree;
@@ -44,4 +46,19 @@ async fn parts_of_trees_stay_below_the_paths_that_an_author_receives() {
     assert_eq!(receive(&instance, &[], &["/content/other"]).await, StatusCode::FORBIDDEN);
     assert_eq!(receive(&instance, &["/content/other"], &[]).await, StatusCode::FORBIDDEN);
     assert!(has("/content/other") && has("/content/dam/b"));
+}
+
+#[tokio::test]
+async fn received_bodies_are_limited_without_a_listener() {
+    let instance = TestInstance::author().await;
+    instance.instance.set_received_paths(vec![path("/content/dam")]);
+    let part = Bytes::from(vec![b' '; 1024 * 1024]);
+    for target in ["/bin/receive", "/bin/receive/chunks", "/bin/receive/blobs"] {
+        let parts = std::iter::repeat_n(part.clone(), 65).map(Ok::<_, std::io::Error>);
+        let request = instance.request(Method::POST, target);
+        let request = request.header("x-tympan-replication-key", "a key of replication");
+        let body = Body::from_stream(futures_util::stream::iter(parts));
+        let reply = request.body(body).send().await;
+        assert_eq!(reply.status, StatusCode::PAYLOAD_TOO_LARGE, "{target}: {reply:?}");
+    }
 }

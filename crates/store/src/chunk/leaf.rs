@@ -68,7 +68,7 @@ impl<'a> LeafView<'a> {
     }
 
     /// Returns the rest of a key after the prefix.
-    pub(crate) fn key_suffix(&self, index: usize) -> &'a [u8] {
+    fn key_suffix(&self, index: usize) -> &'a [u8] {
         let start = index.checked_sub(1).map_or(0, |before| column_end(self.key_ends, before));
         self.data.get(start..column_end(self.key_ends, index)).unwrap_or_default()
     }
@@ -253,7 +253,7 @@ impl LeafBuilder {
     }
 
     /// Returns the first key.
-    pub(crate) fn first_key(&self) -> Option<&[u8]> {
+    fn first_key(&self) -> Option<&[u8]> {
         self.keys.get(..*self.key_ends.first()?)
     }
 

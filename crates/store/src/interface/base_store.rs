@@ -88,7 +88,8 @@ pub fn acquire_lease(
     base: &dyn BaseStore,
     holder: &str,
     name: &str,
-    (now, life): (SystemTime, Duration),
+    now: SystemTime,
+    life: Duration,
 ) -> Result<RootLease> {
     let mut attempt = 0;
     loop {

@@ -191,10 +191,10 @@ impl ChunkSyncWalk<'_> {
         batch: &mut ChunkBatch,
         large: &mut dyn FnMut(&[BlobId]) -> Result<()>,
     ) -> Result<()> {
-        let ChunkSyncRoute { source, target, small_blob_limit: small_below } = self.route;
+        let ChunkSyncRoute { source, target, small_blob_limit } = self.route;
         let all: HashSet<BlobId> = chunks.iter().flat_map(|chunk| chunk.blob_refs()).collect();
         let (small, big): (Vec<BlobId>, Vec<BlobId>) =
-            all.into_iter().partition(|id| id.length() < small_below);
+            all.into_iter().partition(|id| id.length() < small_blob_limit);
         let mut lacking = Vec::new();
         for id in small {
             if !target.contains_blob(&id)? {

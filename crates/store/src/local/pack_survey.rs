@@ -147,7 +147,7 @@ impl LocalStore {
     }
 
     /// Returns true if the survey found the record of the chunk to be damaged.
-    pub(crate) fn is_damaged_chunk(&self, id: &ChunkId, survey: &PackSurvey) -> bool {
+    fn is_damaged_chunk(&self, id: &ChunkId, survey: &PackSurvey) -> bool {
         let location = self.index.find_record(RecordKind::Chunk, id.as_bytes());
         location.is_some_and(|(at, _)| survey.is_position_damaged(at.position))
     }
@@ -236,7 +236,7 @@ impl PackSurvey {
         index: &RecordIndex,
     ) {
         let RecordHeader { kind, id, .. } = scanned_record.header;
-        let RecordPosition { pack, offset: at } = scanned_record.position;
+        let RecordPosition { pack, offset } = scanned_record.position;
         match kind {
             RecordKind::Chunk => self.chunk_count += 1,
             RecordKind::Blob => self.blob_count += 1,
@@ -244,11 +244,11 @@ impl PackSurvey {
             RecordKind::Head | RecordKind::Seal => {}
         }
         let is_listed =
-            sheet.unmatched_locations.remove(&at).is_some_and(|location| location.kind == kind);
+            sheet.unmatched_locations.remove(&offset).is_some_and(|location| location.kind == kind);
         if let Err(fault) = check_record_payload(&scanned_record.header, scanned_record.record) {
             let (name, label) = (pack_file_name(pack), kind.label());
-            self.record_fault(format!("`{name}`: the {label} at byte {at} {fault}"));
-            self.damaged_positions.insert((pack, at));
+            self.record_fault(format!("`{name}`: the {label} at byte {offset} {fault}"));
+            self.damaged_positions.insert((pack, offset));
             self.damaged_packs.insert(pack);
             return;
         }

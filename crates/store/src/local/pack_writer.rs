@@ -380,17 +380,7 @@ impl LocalPackWriter {
 
     /// Seals the open pack.
     fn seal_open_pack(&mut self, session: PackWriteContext<'_>) -> Result<(), PackWriteFailure> {
-        let payload = self.synced_length.to_le_bytes();
-        let id = ChunkId::hash_of(&payload);
-        let mut bytes = Vec::new();
-        record::encode_record(
-            RecordKind::Seal,
-            id.as_bytes(),
-            &payload,
-            RecordCompression::None,
-            &mut bytes,
-        );
-        record::write_record_crc(&mut bytes, self.next_position(0));
+        let bytes = encode_seal(self.synced_length, self.next_position(0));
         self.append_to_file(&bytes)?;
         self.sync_file()?;
         self.has_uncommitted_records = false;
@@ -521,8 +511,8 @@ pub(super) fn collect_pack_entries(index: &RecordIndex, pack: u32) -> Result<Vec
     Ok(entries)
 }
 
-/// Seals a pack whose records are durable up to `length`. Returns the length of the seal.
-pub(super) fn seal_pack(file: &dyn DiskFile, pack: u32, length: u64) -> io::Result<u64> {
+/// Encodes the seal of a pack whose records are durable up to `length`.
+fn encode_seal(length: u64, position: RecordPosition) -> Vec<u8> {
     let payload = length.to_le_bytes();
     let id = ChunkId::hash_of(&payload);
     let mut bytes = Vec::new();
@@ -533,7 +523,13 @@ pub(super) fn seal_pack(file: &dyn DiskFile, pack: u32, length: u64) -> io::Resu
         RecordCompression::None,
         &mut bytes,
     );
-    record::write_record_crc(&mut bytes, RecordPosition { pack, offset: to_record_offset(length) });
+    record::write_record_crc(&mut bytes, position);
+    bytes
+}
+
+/// Seals a pack whose records are durable up to `length`. Returns the length of the seal.
+pub(super) fn seal_pack(file: &dyn DiskFile, pack: u32, length: u64) -> io::Result<u64> {
+    let bytes = encode_seal(length, RecordPosition { pack, offset: to_record_offset(length) });
     file.append(&bytes)?;
     file.sync()?;
     Ok(bytes.len() as u64)

@@ -300,26 +300,25 @@ impl ReadOnlyLocalStore {
                 check_pack_head(part)?;
             }
             let scanned = pack_scan::scan_slice(part, scan.scanned_end, scan.tables.clone());
-            let PackScan {
-                entries,
-                tables,
-                committed_end: end,
-                is_sealed,
-                damaged_ranges: damaged,
-                ..
-            } = scanned;
-            for range in damaged {
-                let (start, end) = (range.start, range.end);
-                tracing::error!(file = pack_file_name(pack), start, end, "a pack is damaged");
+            let PackScan { entries, tables, committed_end, is_sealed, damaged_ranges, .. } =
+                scanned;
+            for range in damaged_ranges {
+                let (start, committed_end) = (range.start, range.end);
+                tracing::error!(
+                    file = pack_file_name(pack),
+                    start,
+                    end = committed_end,
+                    "a pack is damaged"
+                );
             }
             self.index.publish_entries(&entries);
-            if end == scan.scanned_end && piece >= length - scan.scanned_end {
+            if committed_end == scan.scanned_end && piece >= length - scan.scanned_end {
                 break;
             }
             // Either the next piece begins after a commit, or the commit is larger than the piece.
-            piece = if end == scan.scanned_end { piece * 2 } else { SCAN_PIECE_BYTES };
+            piece = if committed_end == scan.scanned_end { piece * 2 } else { SCAN_PIECE_BYTES };
             scan = PackScanState {
-                scanned_end: end,
+                scanned_end: committed_end,
                 tables,
                 is_complete: is_sealed,
                 index_fingerprint: None,

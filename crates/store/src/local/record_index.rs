@@ -42,7 +42,7 @@ pub(super) struct PackSet {
     pub(super) files: BTreeMap<u32, Arc<dyn DiskFile>>,
     pub(super) indexes: BTreeMap<u32, Arc<PackIndexFile>>,
     /// Packs that the running collection will remove after it has moved their live records.
-    pub(super) condemned: BTreeMap<u32, LiveBits>,
+    condemned: BTreeMap<u32, LiveBits>,
     /// The number of condemnations since the start.
     pub(super) condemnation_count: u64,
 }

@@ -46,10 +46,9 @@ pub(super) fn recover_store(
     limit: u64,
 ) -> Result<RecoveredStore> {
     let mut damage = Vec::new();
-    let PackFiles { mut packs, collection_packs: collected, orphan_indexes: orphans } =
-        list_pack_files(disk)?;
+    let PackFiles { mut packs, collection_packs, orphan_indexes } = list_pack_files(disk)?;
     if packs.is_empty()
-        && let Some(pack) = collected.iter().chain(&orphans).next()
+        && let Some(pack) = collection_packs.iter().chain(&orphan_indexes).next()
     {
         let file = pack_file_name(*pack);
         let fault = "the packs that hold the refs are missing; restore them from a backup";
@@ -57,8 +56,9 @@ pub(super) fn recover_store(
     }
     let mut tables = StoreTables::default();
     // Checked before they are rebuilt.
-    let notes = unusable_indexes(disk, collected.iter().chain(&packs), packs.last().copied())?;
-    for pack in collected {
+    let notes =
+        unusable_indexes(disk, collection_packs.iter().chain(&packs), packs.last().copied())?;
+    for pack in collection_packs {
         keep_newest_tables(&mut tables, open_collection_pack(disk, index, pack, &mut damage)?);
     }
     let Some(last) = packs.pop() else {
@@ -81,7 +81,7 @@ pub(super) fn recover_store(
         let (file, before) = (pack_file_name(newest_pack + 1), pack_file_name(newest_pack));
         recovered.damage_found.push(format!("`{file}`, which follows `{before}`, is missing"));
     }
-    if let Some(pack) = orphans.into_iter().filter(|pack| *pack > last).max() {
+    if let Some(pack) = orphan_indexes.into_iter().filter(|pack| *pack > last).max() {
         if let Some(pack_index) = PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_intact)
         {
             keep_newest_tables(&mut recovered.tables, pack_index.tables().clone());
@@ -137,7 +137,7 @@ impl LastPackOpener<'_> {
         tables: &StoreTables,
         mut damage: Vec<String>,
     ) -> Result<RecoveredStore> {
-        let Self { disk, index, pack_limit: limit } = *self;
+        let Self { disk, index, pack_limit } = *self;
         let mut notes = Vec::new();
         let file = open_pack_file(disk, last)?;
         let scan = scan_open_pack(disk, last, file.as_ref(), tables.clone())?;
@@ -157,7 +157,7 @@ impl LastPackOpener<'_> {
             }
             let tables = scan.pack_scan.tables;
             let number = if was_used { last + 1 } else { last };
-            let created = create_pack_writer(disk, index, limit, number, &tables);
+            let created = create_pack_writer(disk, index, pack_limit, number, &tables);
             // A full disk must not prevent reading the store.
             let writer = match before {
                 Some(before) if !was_used => {
@@ -194,33 +194,28 @@ impl LastPackOpener<'_> {
         file: Arc<dyn DiskFile>,
         scan: OpenPackScan,
     ) -> LocalPackWriter {
-        let OpenPackScan {
-            pack_scan: scanned,
-            indexed_length: checkpoint,
-            index: pack_index,
-            is_truncated: is_cut_off,
-        } = scan;
+        let OpenPackScan { pack_scan, indexed_length, index, is_truncated } = scan;
         self.index.add_pack_file(pack, &file);
-        let has_index = pack_index.as_ref().is_some_and(PackIndexFile::is_sealed);
-        let has_records = pack_index.is_some() || !scanned.entries.is_empty();
-        if let Some(pack_index) = pack_index {
-            self.index.add_pack_index(pack, pack_index);
+        let has_index = index.as_ref().is_some_and(PackIndexFile::is_sealed);
+        let has_records = index.is_some() || !pack_scan.entries.is_empty();
+        if let Some(index) = index {
+            self.index.add_pack_index(pack, index);
         }
-        self.index.publish_entries(&scanned.entries);
+        self.index.publish_entries(&pack_scan.entries);
         let mut unindexed = Vec::new();
-        if scanned.is_sealed && has_records && !has_index && !is_cut_off {
-            unindexed.push((pack, scanned.committed_end, scanned.tables));
+        if pack_scan.is_sealed && has_records && !has_index && !is_truncated {
+            unindexed.push((pack, pack_scan.committed_end, pack_scan.tables));
         }
         LocalPackWriter {
             pack,
             file,
-            length: scanned.committed_end,
-            synced_length: scanned.committed_end,
+            length: pack_scan.committed_end,
+            synced_length: pack_scan.committed_end,
             has_records,
             has_uncommitted_records: false,
             // Nothing is written after a range that is missing.
-            is_sealed: scanned.is_sealed || is_cut_off,
-            indexed_length: checkpoint,
+            is_sealed: pack_scan.is_sealed || is_truncated,
+            indexed_length,
             unindexed_packs: unindexed,
             pack_limit: self.pack_limit,
         }

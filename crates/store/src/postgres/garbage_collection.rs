@@ -275,14 +275,14 @@ impl PostgresCollection<'_> {
                     lead.marks.mark_references(shared, &mut lead.connection, gaps).await.map(Some)
                 })
             })?;
-            let Some(CollectionStepCount { record_count: new, byte_count: bytes }) = counts else {
+            let Some(CollectionStepCount { record_count, byte_count }) = counts else {
                 return Ok(ControlFlow::Continue(records));
             };
-            records += new;
-            self.report.live_records += new;
-            self.report.live_bytes += bytes;
-            self.progress.record_count += new;
-            self.progress.byte_count += bytes;
+            records += record_count;
+            self.report.live_records += record_count;
+            self.report.live_bytes += byte_count;
+            self.progress.record_count += record_count;
+            self.progress.byte_count += byte_count;
             if pace(&self.progress).is_break() {
                 return Ok(ControlFlow::Break(()));
             }

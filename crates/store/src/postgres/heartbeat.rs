@@ -29,7 +29,7 @@ pub(super) async fn run_heartbeat(shared: Arc<PostgresStoreState>) {
 
 impl PostgresStoreState {
     /// Reports that the process is alive, and what it retains.
-    pub(super) async fn publish_heartbeat(&self) -> Result<()> {
+    async fn publish_heartbeat(&self) -> Result<()> {
         let mut connection = self
             .side_pool
             .acquire()

@@ -66,17 +66,17 @@ impl PostgresStore {
     /// Returns the counters since the store was opened.
     #[must_use]
     pub fn counters(&self) -> PostgresCounters {
-        let PostgresStoreState { counters: counts, main_pool: main, options, .. } = &*self.state;
-        let (size, idle) = (u64::from(main.size()), main.num_idle() as u64);
+        let PostgresStoreState { counters, main_pool, options, .. } = &*self.state;
+        let (size, idle) = (u64::from(main_pool.size()), main_pool.num_idle() as u64);
         PostgresCounters {
             connections_in_use: size.saturating_sub(idle),
             idle_connections: idle,
             connection_limit: u64::from(options.max_connections),
-            waiting_calls: counts.waiting_calls.load(Ordering::Relaxed),
-            busy_rejections: counts.busy_rejections.load(Ordering::Relaxed),
-            chunks_read: counts.chunks_read.load(Ordering::Relaxed),
-            read_round_trips: counts.read_round_trips.load(Ordering::Relaxed),
-            outcome_lookups: counts.outcome_lookups.load(Ordering::Relaxed),
+            waiting_calls: counters.waiting_calls.load(Ordering::Relaxed),
+            busy_rejections: counters.busy_rejections.load(Ordering::Relaxed),
+            chunks_read: counters.chunks_read.load(Ordering::Relaxed),
+            read_round_trips: counters.read_round_trips.load(Ordering::Relaxed),
+            outcome_lookups: counters.outcome_lookups.load(Ordering::Relaxed),
         }
     }
 

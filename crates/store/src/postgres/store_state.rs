@@ -75,11 +75,11 @@ impl PostgresStoreState {
         statements: u32,
         work: impl Future<Output = sqlx::Result<T>>,
     ) -> sqlx::Result<T> {
-        let PostgresOptions { statement_timeout, wait_timeout: wait, .. } = self.options;
+        let PostgresOptions { statement_timeout, wait_timeout, .. } = self.options;
         if statement_timeout.is_zero() {
             return work.await;
         }
-        let limit = statement_timeout.saturating_mul(statements).saturating_add(wait);
+        let limit = statement_timeout.saturating_mul(statements).saturating_add(wait_timeout);
         tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(unresponsive_error()))
     }
 

@@ -95,23 +95,19 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
 
     /// Adds the recorded findings to a report.
     pub(super) fn complete_report(&self, repaired: StoreRepairReport) -> StoreRepairReport {
-        let SalvageNotes {
-            parts,
-            restored_records: restored,
-            lost_records: lost,
-            unlisted_count: unlisted,
-        } = self.notes.take();
+        let SalvageNotes { parts, restored_records, lost_records, unlisted_count: unlisted } =
+            self.notes.take();
         let unlisted = repaired.unlisted_count + unlisted;
         StoreRepairReport {
             parts,
-            restored_records: restored,
-            lost_records: lost,
+            restored_records,
+            lost_records,
             unlisted_count: unlisted,
             ..repaired
         }
     }
 
-    pub(super) fn is_plan_only(&self) -> bool {
+    fn is_plan_only(&self) -> bool {
         self.written_at.is_none()
     }
 
@@ -201,11 +197,11 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         match kind {
             ChunkKind::Body | ChunkKind::BodyList => {
                 let whole = target.sources.iter().find(|source| source.is_clean);
-                let fate = whole.and_then(|source| source.state.revision);
-                let fate = fate.map_or(RepairedPartOutcome::Lost, |(sequence, _)| {
+                let source_revision = whole.and_then(|source| source.state.revision);
+                let outcome = source_revision.map_or(RepairedPartOutcome::Lost, |(sequence, _)| {
                     RepairedPartOutcome::Restored { sequence }
                 });
-                self.record_outcome(target, b"", fate);
+                self.record_outcome(target, b"", outcome);
                 return Ok(made(whole.map(|source| source.state.root)));
             }
             ChunkKind::Leaf | ChunkKind::Interior => {
@@ -461,7 +457,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         self.record_outcome(target, key, RepairedPartOutcome::Restored { sequence });
     }
 
-    fn record_outcome(&self, target: &SalvageTarget<'_>, key: &[u8], fate: RepairedPartOutcome) {
+    fn record_outcome(&self, target: &SalvageTarget<'_>, key: &[u8], outcome: RepairedPartOutcome) {
         if !target.is_recorded {
             return;
         }
@@ -471,7 +467,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
             return;
         }
         let (name, map) = (target.ref_name.to_owned(), target.map_name.to_owned());
-        notes.parts.push(RepairedPart { ref_name: name, map, key: key.to_vec(), outcome: fate });
+        notes.parts.push(RepairedPart { ref_name: name, map, key: key.to_vec(), outcome });
     }
 }
 

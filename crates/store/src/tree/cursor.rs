@@ -25,7 +25,7 @@ pub(super) struct KeyBounds {
 
 impl KeyBounds {
     /// Returns the bounds of the subtree that a path leads to. The path is given from its lower end.
-    pub(super) fn from_path<'a>(path: impl Iterator<Item = (&'a Chunk, usize)> + Clone) -> Self {
+    fn from_path<'a>(path: impl Iterator<Item = (&'a Chunk, usize)> + Clone) -> Self {
         let mut bounds = Self::default();
         bounds.update_from_path(path);
         bounds
@@ -143,8 +143,8 @@ impl<'a> OldTree<'a> {
     /// Moves to the next chunk of the same level, which the caller knows to exist.
     pub(super) fn next_chunk(&mut self, mut cursor: LevelCursor) -> Result<LevelCursor> {
         let mut depth = 0;
-        while let Some(CursorStep { chunk_id: id, chunk, index }) = cursor.path.pop() {
-            cursor.chunk_id = id;
+        while let Some(CursorStep { chunk_id, chunk, index }) = cursor.path.pop() {
+            cursor.chunk_id = chunk_id;
             if index + 1 < InteriorView::view_chunk(&chunk).len() {
                 cursor.enter_child(chunk, index + 1);
                 break;

@@ -93,13 +93,13 @@ pub(super) fn prepare_edit(
     }
     let mut tree = OldTree::open(root, reads)?;
     let mut fresh = NewTreeChunks::default();
-    let mut splices = rechunk_level(LeafChunker::new(), 0, &mut script, (&mut tree, &mut fresh))?;
+    let mut splices = rechunk_level(LeafChunker::new(), 0, &mut script, &mut tree, &mut fresh)?;
     let mut level = 0;
     while level < tree.height() && !splices.is_empty() {
         level += 1;
         let mut script = EditScript::new(splices.into_iter().flat_map(LevelSplice::into_steps))?;
         let chunker = InteriorChunker::new(level);
-        splices = rechunk_level(chunker, level, &mut script, (&mut tree, &mut fresh))?;
+        splices = rechunk_level(chunker, level, &mut script, &mut tree, &mut fresh)?;
     }
     let Some(splice) = splices.pop() else {
         return Ok(MapEditOutcome::Unchanged(map));
@@ -141,14 +141,14 @@ impl MapEditOutcome {
                 }
                 map
             }
-            Self::Lower { root, height, new_chunks: fresh } => {
-                fresh.stage_levels(height, batch);
+            Self::Lower { root, height, new_chunks } => {
+                new_chunks.stage_levels(height, batch);
                 SortedMap::from_root(Some(root))
             }
-            Self::Higher { top_children: tops, height, new_chunks: fresh } => {
-                fresh.stage_levels(height, batch);
+            Self::Higher { top_children, height, new_chunks } => {
+                new_chunks.stage_levels(height, batch);
                 let mut tower = InteriorLevels::new(height);
-                for (separator, child) in &tops {
+                for (separator, child) in &top_children {
                     tower.push(separator, *child, batch);
                 }
                 SortedMap::from_root(tower.finish_root(batch))
@@ -292,7 +292,8 @@ fn rechunk_level<L: LevelChunker>(
     mut chunker: L,
     level: u8,
     script: &mut EditScript<impl EditSteps<L::Item>, L::Item>,
-    (tree, fresh): (&mut OldTree<'_>, &mut NewTreeChunks),
+    tree: &mut OldTree<'_>,
+    fresh: &mut NewTreeChunks,
 ) -> Result<Vec<LevelSplice>> {
     let mut splices = Vec::new();
     while let Some(key) = script.next_key() {
@@ -302,7 +303,7 @@ fn rechunk_level<L: LevelChunker>(
         chunker.begin_at(&bounds.lower);
         loop {
             let chunk = tree.read_chunk_at(&cursor)?;
-            feed_chunk(&mut chunker, (&chunk, &bounds), script, &mut region)?;
+            feed_chunk(&mut chunker, &chunk, &bounds, script, &mut region)?;
             let upper = bounds.upper.clone();
             region.visited_chunks.push((bounds, cursor.chunk_id));
             let (next, ahead) = match find_successor(&mut chunker, upper, script, &mut region)? {
@@ -347,7 +348,8 @@ fn rechunk_level<L: LevelChunker>(
 /// Passes the edited entries of an old chunk to the chunker.
 fn feed_chunk<L: LevelChunker>(
     chunker: &mut L,
-    (chunk, bounds): (&Chunk, &KeyBounds),
+    chunk: &Chunk,
+    bounds: &KeyBounds,
     script: &mut EditScript<impl EditSteps<L::Item>, L::Item>,
     region: &mut EditRegion,
 ) -> Result<()> {

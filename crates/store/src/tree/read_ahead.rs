@@ -7,7 +7,7 @@ use crate::chunk::interior::MAX_TREE_LEVEL;
 use crate::interface::chunk_reader::ReadChunks;
 
 /// The maximum number of chunks read with one call.
-pub(super) const MAX_READ_AHEAD_CHUNKS: usize = 32;
+const MAX_READ_AHEAD_CHUNKS: usize = 32;
 
 /// The number of chunks to read with the next call, by level.
 pub(super) struct ReadAheadWindows {

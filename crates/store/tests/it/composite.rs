@@ -111,7 +111,7 @@ fn world(pages: u64) -> World {
     let pages: Vec<_> = (0..).zip(texts.iter().map(|text| Some(text.as_str()))).collect();
     save(&base, &pages, 0);
     let followed = Arc::new(ReadOnlyLocalStore::open(Arc::new(disk.clone()), options()).unwrap());
-    let lease = acquire_lease(followed.as_ref(), "staging", "main", (at(0), DAY)).unwrap();
+    let lease = acquire_lease(followed.as_ref(), "staging", "main", at(0), DAY).unwrap();
     let own_disk = MemoryDisk::new();
     let own = Arc::new(LocalStore::open(Arc::new(own_disk.clone()), options()).unwrap());
     let root = lease.root;

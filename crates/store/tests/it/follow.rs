@@ -169,7 +169,7 @@ fn a_reader_with_a_lease_reads_on_while_packs_are_collected() {
         let reader = threads.spawn(|| {
             let mut rounds = 0;
             while !is_done.load(Ordering::Relaxed) || rounds < 5 {
-                let lease = acquire_lease(&followed, "reader", "main", (at(0), HOUR)).unwrap();
+                let lease = acquire_lease(&followed, "reader", "main", at(0), HOUR).unwrap();
                 for _ in 0..3 {
                     read_all(&followed, lease.root).unwrap();
                 }
@@ -199,7 +199,7 @@ fn a_lease_file_keeps_its_root_until_it_expires() {
     let (store, followed) = open(&disk);
     let mut numbers = Numbers(4);
     let first = save(&store, &mut numbers, 0);
-    let lease = acquire_lease(&followed, "staging of ann", "main", (at(0), HOUR)).unwrap();
+    let lease = acquire_lease(&followed, "staging of ann", "main", at(0), HOUR).unwrap();
     assert_eq!((lease.root, lease.expires_at), (first, Some(at(0) + HOUR)));
     assert_eq!(store.list_leases().unwrap(), std::slice::from_ref(&lease));
     let mut collected = 0;
@@ -224,10 +224,10 @@ fn a_lease_file_keeps_its_root_until_it_expires() {
     );
     assert_eq!(store.list_leases().unwrap(), [], "a lease on nothing is not left behind");
     // One that has expired is as good as new while its root is there by chance.
-    let lease = acquire_lease(&followed, "other", "main", (at(0), HOUR)).unwrap();
+    let lease = acquire_lease(&followed, "other", "main", at(0), HOUR).unwrap();
     renew_lease(&followed, &lease, (at(9_000), HOUR)).unwrap();
     assert!(matches!(
-        acquire_lease(&followed, "other", "absent", (at(0), HOUR)),
+        acquire_lease(&followed, "other", "absent", at(0), HOUR),
         Err(Error::RefNotFound { .. })
     ));
 }
@@ -323,7 +323,7 @@ fn a_lease_holds_whatever_happens_between_its_steps() {
         };
         let inner = ReadOnlyLocalStore::open(Arc::new(disk), options()).unwrap();
         let base = Meddling { inner, calls: AtomicU32::new(0), at: step, meddle: &meddle };
-        let lease = acquire_lease(&base, "reader", "main", (at(0), HOUR)).unwrap();
+        let lease = acquire_lease(&base, "reader", "main", at(0), HOUR).unwrap();
         most = most.max(base.calls.load(Ordering::SeqCst));
         meddle();
         base.inner.list_refs().unwrap();
@@ -338,7 +338,7 @@ fn a_collection_refuses_to_guess_what_a_damaged_lease_keeps() {
     let (store, followed) = open(&disk);
     let mut numbers = Numbers(5);
     let first = save(&store, &mut numbers, 0);
-    acquire_lease(&followed, "ann", "main", (at(0), HOUR)).unwrap();
+    acquire_lease(&followed, "ann", "main", at(0), HOUR).unwrap();
     for now in 1..20 {
         save(&store, &mut numbers, now);
     }

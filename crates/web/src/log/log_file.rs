@@ -247,8 +247,8 @@ impl<L: Display> LogFile<L> {
         wait.recv().ok();
     }
 
-    fn send_command(&self, order: LogWriterCommand) {
-        self.shared.queue.enqueue(|pending| pending.commands.push((pending.text.len(), order)));
+    fn send_command(&self, command: LogWriterCommand) {
+        self.shared.queue.enqueue(|pending| pending.commands.push((pending.text.len(), command)));
     }
 }
 
@@ -327,17 +327,17 @@ impl LogWriter {
                 since = None;
                 continue;
             }
-            let orders = match queue.take_batch(&mut text, timeout) {
-                LogQueueBatch::Batch(orders) => orders,
+            let commands = match queue.take_batch(&mut text, timeout) {
+                LogQueueBatch::Batch(commands) => commands,
                 LogQueueBatch::TimedOut => continue,
                 LogQueueBatch::Closed => break,
             };
             since.get_or_insert_with(Instant::now);
             let mut done = 0;
-            for (end, order) in orders {
+            for (end, command) in commands {
                 self.write_lines(text.get(done..end).unwrap_or_default());
                 done = end;
-                match order {
+                match command {
                     LogWriterCommand::Reopen => self.reopen(),
                     LogWriterCommand::Sync(done_sender) => {
                         self.flush();

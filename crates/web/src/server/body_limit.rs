@@ -15,9 +15,25 @@ pub use crate::server::body_timeout::{BodyIdleTimeout, BodyReadTimeout, BodyTooS
 
 type BodyLimitBoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The maximum body size of the listener; an extension of every request that came through [`crate::server::listen`].
+/// The maximum body size of the listener in bytes; an extension of every request that came through
+/// [`crate::server::listen`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyLimit(pub u64);
+
+impl BodyLimit {
+    /// Returns the limit of a request; the default if the request did not come through a listener.
+    #[must_use]
+    pub fn of_request(extensions: &http::Extensions) -> Self {
+        extensions.get().copied().unwrap_or_default()
+    }
+}
+
+impl Default for BodyLimit {
+    /// 64 MiB.
+    fn default() -> Self {
+        Self(64 * 1024 * 1024)
+    }
+}
 
 /// The body is larger than its limit; the response is 413.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

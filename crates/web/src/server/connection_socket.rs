@@ -245,7 +245,7 @@ impl ConnectionSocket {
             ConnectionSocketKind::Tls(stream) => {
                 // Do not read data that could not be accepted.
                 send_encrypted(stream, sent)?;
-                with_file_part(file, (offset, count), |part| match part {
+                with_file_part(file, offset, count, |part| match part {
                     [] => Ok(0),
                     part => self.send(part, &[], sent),
                 })
@@ -295,7 +295,7 @@ impl ConnectionSocket {
                 // Encrypt full records, which include the head.
                 let most = TLS_BUFFER_BYTES.saturating_sub(head.len()).min(count);
                 let sent_length =
-                    with_file_part(file, (offset, most), |part| self.send(head, part, sent))?;
+                    with_file_part(file, offset, most, |part| self.send(head, part, sent))?;
                 let of_head = sent_length.min(head.len());
                 Ok((of_head, sent_length - of_head))
             }
@@ -350,7 +350,8 @@ pub(crate) fn head_send_flags(length: u64) -> SendFlags {
 /// Reads a part of a file, up to the size of one buffer, and passes it to a function.
 fn with_file_part(
     file: &File,
-    (offset, count): (u64, usize),
+    offset: u64,
+    count: usize,
     act: impl FnOnce(&[u8]) -> Result<usize>,
 ) -> Result<usize> {
     PART.with_borrow_mut(|part| {

@@ -295,18 +295,18 @@ mod tests {
     #[test]
     fn only_a_client_that_lets_answers_wait_is_stalled() {
         let meter = StreamMonitor::new(None);
-        let judge = |seconds| {
+        let close_reason = |seconds| {
             meter.close_reason(IDLE, STALL, Instant::now() + Duration::from_secs(seconds))
         };
-        assert_eq!(judge(59), None);
-        assert_eq!(judge(61), Some(Http2CloseReason::Idle));
+        assert_eq!(close_reason(59), None);
+        assert_eq!(close_reason(61), Some(Http2CloseReason::Idle));
         let stream = meter.begin_stream();
-        assert_eq!(judge(1000), None, "a slow render is not the client's fault");
+        assert_eq!(close_reason(1000), None, "a slow render is not the client's fault");
         let body = stream.monitor_body(Full::new(Bytes::from_static(b"page")));
-        assert_eq!(judge(29), None);
-        assert_eq!(judge(31), Some(Http2CloseReason::WriteTimeout));
+        assert_eq!(close_reason(29), None);
+        assert_eq!(close_reason(31), Some(Http2CloseReason::WriteTimeout));
         drop(body);
-        assert_eq!(judge(31), None);
+        assert_eq!(close_reason(31), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -330,17 +330,17 @@ mod tests {
     #[test]
     fn many_requests_taken_back_are_a_flood() {
         let meter = StreamMonitor::new(None);
-        let judge = || meter.close_reason(IDLE, STALL, Instant::now());
+        let close_reason = || meter.close_reason(IDLE, STALL, Instant::now());
         for _ in 1..MAX_CANCELED_REQUESTS {
             drop(meter.begin_stream());
         }
-        assert_eq!(judge(), None);
+        assert_eq!(close_reason(), None);
         drop(meter.begin_stream());
-        assert_eq!(judge(), Some(Http2CloseReason::CancelFlood));
+        assert_eq!(close_reason(), Some(Http2CloseReason::CancelFlood));
         for _ in 0..MAX_CANCELED_REQUESTS {
             drop(meter.begin_stream().monitor_body(Full::<Bytes>::default()));
         }
-        assert_eq!(judge(), None, "an honest client may be impatient too");
+        assert_eq!(close_reason(), None, "an honest client may be impatient too");
     }
 
     #[tokio::test]

@@ -41,22 +41,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tower::Service;
 use tracing::warn;
 
 use self::connection::UnadmittedConnection;
-use self::connection_context::ListenBoxError;
 use self::connection_shutdown::ConnectionShutdown;
 use self::refusal::{MAX_CONCURRENT_REFUSALS, refuse_connection};
 use crate::server::connection_limit::ConnectionLimiter;
 use crate::{Error, Result};
 
+pub use self::connection_context::ListenService;
 pub use self::connection_peer::ConnectionPeer;
 pub use self::drain::ListenerDrain;
 pub use self::listener_counter::ListenerCounters;
@@ -71,28 +66,21 @@ const MAX_ACCEPT_BATCH: u64 = 1024;
 ///
 /// # Errors
 /// [`Error::Serve`] if the socket cannot be used on this runtime. Errors of single connections are counted.
-pub async fn serve_listener<S, B>(
+pub async fn serve_listener<S: ListenService>(
     listener: TcpListener,
     service: S,
-    front: ListenerOptions,
+    options: ListenerOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+) -> Result<()> {
     let listener =
         tokio::net::TcpListener::from_std(listener).map_err(|source| Error::Serve { source })?;
     // All connections share it.
-    let front = Arc::new(front);
-    let limits = &front.limits;
+    let options = Arc::new(options);
+    let limits = &options.limits;
     let limiter = ConnectionLimiter::new(
         limits.max_connections,
-        Arc::clone(&front.counters),
-        front.fast_path.clone(),
+        Arc::clone(&options.counters),
+        options.fast_path.clone(),
     );
     let refusals = Arc::new(Semaphore::new(MAX_CONCURRENT_REFUSALS));
     let ends = ConnectionShutdown::new();
@@ -109,29 +97,29 @@ where
                 accepted = accept_connection(&listener, &mut outage) => accepted,
             };
             let arrival = UnadmittedConnection {
-                peer: ConnectionPeer::new(addr, front.tls.is_some()),
-                listener_options: Arc::clone(&front),
+                peer: ConnectionPeer::new(addr, options.tls.is_some()),
+                listener_options: Arc::clone(&options),
                 service: service.clone(),
                 connection_limiter: Arc::clone(&limiter),
                 end_signal: ends.subscribe_end(),
                 shutdown_watchers: ends.shutdown_watchers(),
             };
-            if let Some(seated) = limiter.try_acquire() {
-                tokio::spawn(arrival.admit(seated).run_connection(stream));
+            if let Some(permit) = limiter.try_acquire() {
+                tokio::spawn(arrival.admit(permit).run_connection(stream));
                 continue;
             }
-            front.counters.saturated.fetch_add(1, Ordering::Relaxed);
-            match front.limits.overflow {
+            options.counters.saturated.fetch_add(1, Ordering::Relaxed);
+            match options.limits.overflow {
                 OverflowPolicy::Wait => {
-                    let seated = tokio::select! {
+                    let permit = tokio::select! {
                         biased;
                         () = &mut shutdown => None,
-                        seated = limiter.acquire() => Some(seated),
+                        permit = limiter.acquire() => Some(permit),
                     };
-                    let is_end = seated.is_none();
+                    let is_end = permit.is_none();
                     // This connection was accepted by this process only, so it is served beyond the limit at shutdown.
-                    let seated = seated.unwrap_or_else(|| limiter.acquire_beyond_limit());
-                    tokio::spawn(arrival.admit(seated).run_connection(stream));
+                    let permit = permit.unwrap_or_else(|| limiter.acquire_beyond_limit());
+                    tokio::spawn(arrival.admit(permit).run_connection(stream));
                     if is_end {
                         break;
                     }
@@ -145,8 +133,8 @@ where
                         ));
                     }
                     None => {
-                        front.counters.refused.fetch_add(1, Ordering::Relaxed);
-                        refuse_connection(stream, &front, &refusals);
+                        options.counters.refused.fetch_add(1, Ordering::Relaxed);
+                        refuse_connection(stream, &options, &refusals);
                     }
                 },
             }
@@ -158,7 +146,7 @@ where
     // Refuse new clients immediately instead of leaving them in the backlog of a socket that is no longer accepted
     // from.
     drop(listener);
-    ends.drain_connections(&front, &limiter).await;
+    ends.drain_connections(&options, &limiter).await;
     Ok(())
 }
 

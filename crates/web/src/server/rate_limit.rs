@@ -142,7 +142,8 @@ impl<K: Eq + Hash> TokenBuckets<K> {
     /// Same as [`TokenBuckets::take_token`], but takes no token for a new key if the table is full.
     pub fn take_own_token(
         &self,
-        (key, number): (K, u64),
+        key: K,
+        number: u64,
         now: Instant,
     ) -> Option<Result<(), Duration>> {
         let shard = self.shards.get(shard_index(number))?;

@@ -121,13 +121,13 @@ impl Drop for ResponseTransfer {
 /// [`SlowClientTimeout`] requires.
 pub(crate) async fn send_ready_response(
     stream: &TcpStream,
-    ready: ReadyResponse,
+    response: ReadyResponse,
     timeout: Duration,
 ) -> Result<()> {
-    let ReadyResponse { head, body, on_sent: done } = ready;
+    let ReadyResponse { head, body, on_sent } = response;
     let total = head.len() as u64 + body.length();
     // From here on `on_sent` is called in any case, even if this future is dropped.
-    let mut sending = ResponseTransfer { head, body, sent_bytes: 0, on_sent: Some(done) };
+    let mut sending = ResponseTransfer { head, body, sent_bytes: 0, on_sent: Some(on_sent) };
     if let ReadyResponseBody::File { file, start, length: length @ 1.. } = &sending.body
         && would_block_on_disk(file, *start, *length)
     {
@@ -241,14 +241,14 @@ mod tests {
             ),
         ] {
             let (server, mut client) = pair().await;
-            let (ready, sent_bytes) = ready(body);
+            let (response, sent_bytes) = ready(body);
             // The reader starts late, so that the socket is full before.
             let reader = std::thread::spawn(move || {
                 let mut received = Vec::new();
                 client.read_to_end(&mut received).unwrap();
                 received
             });
-            send_ready_response(&server, ready, Duration::from_secs(30)).await.unwrap();
+            send_ready_response(&server, response, Duration::from_secs(30)).await.unwrap();
             drop(server);
             assert_eq!(reader.join().unwrap(), [&b"head\r\n\r\n"[..], expected].concat());
             assert_eq!(sent_bytes.load(Ordering::SeqCst), expected.len() as u64);
@@ -273,10 +273,10 @@ mod tests {
         runtime.block_on(async {
             let (server, mut client) = pair().await;
             let file = forgotten(0, MAX_SHORTCUT_FILE_BYTES);
-            let (ready, sent_bytes) =
+            let (response, sent_bytes) =
                 ready(ReadyResponseBody::File { file, start: 0, length: MAX_SHORTCUT_FILE_BYTES });
             let mut sending =
-                Box::pin(send_ready_response(&server, ready, Duration::from_secs(30)));
+                Box::pin(send_ready_response(&server, response, Duration::from_secs(30)));
             let polled = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending());
             client.set_nonblocking(true).unwrap();
@@ -300,10 +300,10 @@ mod tests {
         runtime.block_on(async {
             let (server, client) = pair().await;
             let file = forgotten(0, MAX_SHORTCUT_FILE_BYTES);
-            let (ready, sent_bytes) =
+            let (response, sent_bytes) =
                 ready(ReadyResponseBody::File { file, start: 0, length: MAX_SHORTCUT_FILE_BYTES });
             let mut sending =
-                Box::pin(send_ready_response(&server, ready, Duration::from_secs(30)));
+                Box::pin(send_ready_response(&server, response, Duration::from_secs(30)));
             let polled = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending());
             drop(sending);
@@ -317,8 +317,9 @@ mod tests {
         let (server, client) = pair().await;
         // A truncated file.
         let body = ReadyResponseBody::File { file: file(&[1; 10]), start: 0, length: 20 };
-        let (ready, sent_bytes) = ready(body);
-        let error = send_ready_response(&server, ready, Duration::from_secs(30)).await.unwrap_err();
+        let (response, sent_bytes) = ready(body);
+        let error =
+            send_ready_response(&server, response, Duration::from_secs(30)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
         assert_eq!(sent_bytes.load(Ordering::SeqCst), 10);
         drop((server, client));
@@ -328,9 +329,9 @@ mod tests {
     async fn a_client_that_reads_nothing_is_given_up() {
         let (server, client) = pair().await;
         // More than both socket buffers hold.
-        let (ready, sent_bytes) = ready(ReadyResponseBody::Bytes(vec![0; 64 << 20].into()));
+        let (response, sent_bytes) = ready(ReadyResponseBody::Bytes(vec![0; 64 << 20].into()));
         let error =
-            send_ready_response(&server, ready, Duration::from_millis(50)).await.unwrap_err();
+            send_ready_response(&server, response, Duration::from_millis(50)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(sent_bytes.load(Ordering::SeqCst) < 64 << 20);
         drop(client);

@@ -105,8 +105,8 @@ impl SuccessorProcess {
     /// # Errors
     /// If it ends or takes too long; the sockets then stay with this process.
     pub fn wait_ready(&mut self) -> Result<()> {
-        let mut ready = [0; 1];
-        self.0.read_exact(&mut ready)
+        let mut byte = [0; 1];
+        self.0.read_exact(&mut byte)
     }
 
     /// Tells the successor that this process has stopped accepting.
@@ -178,8 +178,8 @@ impl InheritedSockets {
     pub fn take_over(mut self) -> Result<Vec<TcpListener>> {
         // Ignore errors: the old process may have ended.
         self.stream.write_all(&[1]).ok();
-        let mut said = [0; STOPPED_MESSAGE.len()];
-        match self.stream.read_exact(&mut said) {
+        let mut message = [0; STOPPED_MESSAGE.len()];
+        match self.stream.read_exact(&mut message) {
             Ok(()) => {}
             Err(error)
                 if matches!(

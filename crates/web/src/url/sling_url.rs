@@ -63,6 +63,9 @@ pub struct SlingUrl {
     pub extension: Option<String>,
     /// The suffix, from the slash after the extension.
     pub suffix: Option<String>,
+    /// True if there is nothing between two dots, or after the last one: `b..html`, `b.`. Any number of such dots leads
+    /// to the same resource.
+    pub has_empty_parts: bool,
     /// The path parameters in order, without quotes.
     pub parameters: Vec<(String, String)>,
 }
@@ -104,6 +107,8 @@ impl SlingUrl {
         self.selectors = split_selectors(reading.selectors.unwrap_or_default());
         self.extension = reading.extension.map(str::to_owned);
         self.suffix = reading.suffix.map(str::to_owned);
+        let dotted = rest.split('/').next().unwrap_or_default();
+        self.has_empty_parts = dotted.split('.').skip(1).any(str::is_empty);
     }
 
     /// Returns the depth of this reading of its path, like [`SlingUrlReading::depth`].
@@ -499,6 +504,22 @@ mod tests {
         check("/a/b..html", "found path=/a/b ext=html");
         check("/a/b.s1..html", "found path=/a/b sel=s1 ext=html");
         check("/a/b.html/", "found path=/a/b ext=html suffix=/");
+    }
+
+    #[test]
+    fn dots_without_anything_between_them_are_noted() {
+        let check = |raw: &str, expected: bool| {
+            let url = SlingUrl::split(raw, |path| matches!(path, "/a/b" | "/a/c.jpg")).unwrap();
+            assert_eq!(url.has_empty_parts, expected, "{raw}");
+        };
+        for plain in ["/a/b", "/a/b/", "/a/b.html", "/a/b.x.html", "/a/b.html/c..d", "/a/c.jpg"] {
+            check(plain, false);
+        }
+        for odd in
+            ["/a/b.", "/a/b..html", "/a/b.x..html", "/a/b./c", "/a/c.jpg.", "/a/c.jpg./d.html"]
+        {
+            check(odd, true);
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub mod request_authorization;
 pub mod scripted_fetch;
 
 mod run;
-mod timer;
+mod user_due_times;
 mod virtual_user;
 mod worker;
 

@@ -235,8 +235,12 @@ impl SocketEpoll {
     /// Waits for an event, or for a short interval after which time limits are checked.
     fn wait_for_event(&self) -> Result<()> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(4);
-        let moment = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        match epoll::wait(&self.0, rustix::buffer::spare_capacity(&mut events), Some(&moment)) {
+        let poll_interval = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        match epoll::wait(
+            &self.0,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&poll_interval),
+        ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(Error::Engine(error.into())),
         }

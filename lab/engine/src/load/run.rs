@@ -234,7 +234,7 @@ pub fn run_load(load: LoadRun, observer: &mut dyn LoadObserver) -> Result<RunRes
     std::thread::sleep(started.saturating_duration_since(Instant::now()));
     let threads = start_workers(load, started, &sender)?;
     drop(sender);
-    let cpu = collect_intervals(&receiver, &mut results, (started, &crowd), observer);
+    let cpu = collect_intervals(&receiver, &mut results, started, &crowd, observer);
     let mut outcome = Ok(());
     for thread in threads {
         let ended = thread.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
@@ -284,7 +284,8 @@ fn start_workers(
 fn collect_intervals(
     receiver: &Receiver<WorkerInterval>,
     results: &mut RunResults,
-    (started, crowd): (Instant, &LoadRunState),
+    started: Instant,
+    crowd: &LoadRunState,
     observer: &mut dyn LoadObserver,
 ) -> Duration {
     let mut cpu = vec![Duration::ZERO; results.generator.worker_count];

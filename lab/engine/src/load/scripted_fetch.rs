@@ -102,25 +102,25 @@ pub struct ScriptedResponse {
 impl ScriptedResponse {
     fn from_outcome(url: AbsoluteUrl, reply: ExchangeOutcome) -> Self {
         let ExchangeOutcome {
-            started_at: started,
-            connect_time: connect,
-            first_byte_at: first_byte,
-            ended_at: ended,
-            received_bytes: received,
+            started_at,
+            connect_time,
+            first_byte_at,
+            ended_at,
+            received_bytes,
             result,
             ..
         } = reply;
         let mut got = Self {
             url,
-            started_at: started,
-            connect_time: connect,
-            first_byte_at: first_byte,
-            ended_at: ended,
+            started_at,
+            connect_time,
+            first_byte_at,
+            ended_at,
             status: 0,
             failure: None,
             response_head: TargetResponseHead::default(),
             body: Vec::new(),
-            received_bytes: received,
+            received_bytes,
         };
         match result {
             Ok(response) => {

@@ -30,7 +30,7 @@ use rustix::time::{
 };
 use tympan_lab_plan::ArrivalSchedule;
 
-use super::timer::{UserTimers, timer_duration};
+use super::user_due_times::{UserDueTimes, timer_duration};
 use super::{LoadRunState, UserStep, UserTurn, VirtualUser};
 use crate::measurement::SampleRecorder;
 use crate::net::{
@@ -77,7 +77,7 @@ struct VirtualUserSlot {
     max_per_host: Option<usize>,
     outcomes: Vec<Option<Box<ExchangeOutcome>>>,
     due_at: Instant,
-    has_timer: bool,
+    has_due_time: bool,
     /// The scheduled time of the next turn, if it came from a timer or the schedule.
     scheduled_at: Option<Instant>,
 }
@@ -106,7 +106,7 @@ pub(super) struct LoadWorker {
     /// True if the maximum number of users is reached: arrivals then wait for the target.
     is_user_limit_reached: bool,
     ready_users: VecDeque<usize>,
-    timers: UserTimers,
+    due_times: UserDueTimes,
     connection_slots: Vec<Option<ConnectionSlot>>,
     free_connection_slots: Vec<usize>,
     next_generation: u32,
@@ -170,7 +170,7 @@ impl LoadWorker {
             arrival_waited_at_poll: false,
             is_user_limit_reached: false,
             ready_users: VecDeque::new(),
-            timers: UserTimers::default(),
+            due_times: UserDueTimes::default(),
             connection_slots: Vec::new(),
             free_connection_slots: Vec::new(),
             next_generation: 0,
@@ -196,7 +196,7 @@ impl LoadWorker {
         for (start, user) in std::mem::take(&mut self.assignment.users) {
             let due = self.started_at + start;
             let slot = self.add_user(user, due);
-            self.set_user_timer(slot, due);
+            self.schedule_user(slot, due);
         }
         self.schedule_next_arrival();
         let most =
@@ -239,18 +239,18 @@ impl LoadWorker {
             max_per_host: None,
             outcomes: Vec::new(),
             due_at: due,
-            has_timer: false,
+            has_due_time: false,
             scheduled_at: None,
         });
         self.user_slots.len() - 1
     }
 
-    fn set_user_timer(&mut self, slot: usize, due: Instant) {
+    fn schedule_user(&mut self, slot: usize, due: Instant) {
         if let Some(slot) = self.user_slots.get_mut(slot) {
             slot.due_at = due;
-            slot.has_timer = true;
+            slot.has_due_time = true;
         }
-        self.timers.add(due, slot);
+        self.due_times.add(due, slot);
     }
 
     fn schedule_next_arrival(&mut self) {
@@ -259,7 +259,7 @@ impl LoadWorker {
     }
 
     fn wake_due_users(&mut self, now: Instant) {
-        while let Some((due, user)) = self.timers.take_due(now) {
+        while let Some((due, user)) = self.due_times.take_due(now) {
             self.wake_user(user, due);
         }
         while let Some(due) = self.next_arrival_at
@@ -277,10 +277,10 @@ impl LoadWorker {
 
     fn wake_user(&mut self, user: usize, due: Instant) {
         let Some(slot) = self.user_slots.get_mut(user) else { return };
-        if !slot.has_timer || slot.due_at != due {
+        if !slot.has_due_time || slot.due_at != due {
             return;
         }
-        slot.has_timer = false;
+        slot.has_due_time = false;
         slot.scheduled_at = Some(due);
         self.ready_users.push_back(user);
     }
@@ -381,7 +381,7 @@ impl LoadWorker {
                 }
                 self.fetch_all(index, requests, all);
             }
-            UserStep::WaitUntil(due) => self.set_user_timer(index, due),
+            UserStep::WaitUntil(due) => self.schedule_user(index, due),
             UserStep::Yield => self.ready_users.push_back(index),
             UserStep::AwaitArrival => self.await_arrival(index, now),
             UserStep::Leave => self.remove_user(index),
@@ -424,7 +424,7 @@ impl LoadWorker {
         let Some(slot) = self.user_slots.get_mut(index) else { return };
         slot.outcomes.push(None);
         slot.running_exchanges += 1;
-        self.start_exchange(index, 0, (request, SendAttempt::First), Instant::now());
+        self.start_exchange(index, 0, request, SendAttempt::First, Instant::now());
     }
 
     fn fetch_all(&mut self, index: usize, requests: Vec<TargetRequest>, parallel: usize) {
@@ -445,7 +445,7 @@ impl LoadWorker {
         let Some(slot) = self.user_slots.get_mut(index) else { return };
         let Some((number, request)) = slot.queued_requests.remove(queue_index) else { return };
         slot.running_exchanges += 1;
-        self.start_exchange(index, number, (request, SendAttempt::First), Instant::now());
+        self.start_exchange(index, number, request, SendAttempt::First, Instant::now());
     }
 
     /// Returns the first waiting request whose host has capacity for another.
@@ -467,7 +467,8 @@ impl LoadWorker {
         &mut self,
         index: usize,
         number: usize,
-        (request, attempt): (TargetRequest, SendAttempt),
+        request: TargetRequest,
+        attempt: SendAttempt,
         started: Instant,
     ) {
         self.has_timeouts |= request.connect_timeout.is_some() || request.idle_timeout.is_some();
@@ -580,7 +581,7 @@ impl LoadWorker {
                         if attempt == SendAttempt::Repeated && reply.sent_bytes > 0 {
                             self.recorder.record_repeated_request();
                         }
-                        self.start_exchange(user, number, (request, attempt), reply.started_at);
+                        self.start_exchange(user, number, request, attempt, reply.started_at);
                     }
                     None => self.deliver_outcome(user, number, reply),
                 }
@@ -651,11 +652,11 @@ impl LoadWorker {
         let next = usize::from(self.next_arrival_at.take().is_some());
         self.recorder.record_unsent_arrivals((left + next + self.waiting_arrivals.len()) as u64);
         self.waiting_arrivals.clear();
-        for user in self.timers.take_all() {
+        for user in self.due_times.take_all() {
             if let Some(slot) = self.user_slots.get_mut(user)
-                && slot.has_timer
+                && slot.has_due_time
             {
-                slot.has_timer = false;
+                slot.has_due_time = false;
                 self.ready_users.push_back(user);
             }
         }
@@ -748,7 +749,7 @@ impl LoadWorker {
         let look =
             (self.has_timeouts && self.busy_connections > 0).then_some(self.next_timeout_check);
         let give_up = self.drain_deadline.or_else(|| self.stop_time());
-        [self.timers.next_due(), self.next_arrival_at, look, give_up].into_iter().flatten().min()
+        [self.due_times.next_due(), self.next_arrival_at, look, give_up].into_iter().flatten().min()
     }
 
     /// Arms the kernel timer.
@@ -807,8 +808,8 @@ mod tests {
     #[test]
     fn a_worker_hears_what_comes_also_after_the_moment_it_was_to_wake() {
         let mut worker = worker(Duration::ZERO, Duration::ZERO);
-        let moment = worker.next_deadline().unwrap();
-        worker.arm_timer(moment).unwrap();
+        let deadline = worker.next_deadline().unwrap();
+        worker.arm_timer(deadline).unwrap();
         // The timer event stands in for socket events; it fires a nanosecond after the timer was set.
         let mut waits = 0..1_000_000;
         while worker.armed_until.is_some() && waits.next().is_some() {

@@ -81,25 +81,25 @@ pub struct ThreadCounts {
 pub fn format_summary_line(
     name: &str,
     sign: char,
-    tally: &SummaryTally,
+    totals: &SummaryTally,
     span_ms: u64,
     threads: Option<ThreadCounts>,
 ) -> String {
     let seconds = (span_ms + 500) / 1000;
     let (hours, minutes, left) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let rate = if span_ms > 0 {
-        format!("{:.1}", tally.count as f64 * 1000.0 / span_ms as f64)
+        format!("{:.1}", totals.count as f64 * 1000.0 / span_ms as f64)
     } else {
         "******".to_owned()
     };
-    let mean = tally.sum_ms.checked_div(tally.count).unwrap_or(0);
+    let mean = totals.sum_ms.checked_div(totals.count).unwrap_or(0);
     // Without samples, JMeter prints the initial value of its minimum.
-    let min = tally.min_ms.unwrap_or(i64::MAX.unsigned_abs());
+    let min = totals.min_ms.unwrap_or(i64::MAX.unsigned_abs());
     let share =
-        if tally.count == 0 { 0.0 } else { tally.errors as f64 / tally.count as f64 * 100.0 };
+        if totals.count == 0 { 0.0 } else { totals.errors as f64 / totals.count as f64 * 100.0 };
     let mut out = format!(
         "{name} {sign} {:>6} in {hours:02}:{minutes:02}:{left:02} = {rate:>6}/s Avg: {mean:>5} Min: {min:>5} Max: {:>5} Err: {:>5} ({share:.2}%)",
-        tally.count, tally.max_ms, tally.errors
+        totals.count, totals.max_ms, totals.errors
     );
     if let Some(threads) = threads {
         // Writing to a string cannot fail.
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn lines_are_laid_out_as_jmeter_does() {
-        let tally = SummaryTally {
+        let totals = SummaryTally {
             count: 1016,
             sum_ms: 34 * 1016,
             min_ms: Some(0),
@@ -174,10 +174,10 @@ mod tests {
             ..SummaryTally::default()
         };
         assert_eq!(
-            format_summary_line("summary", '=', &tally, 5413, None),
+            format_summary_line("summary", '=', &totals, 5413, None),
             "summary =   1016 in 00:00:05 =  187.7/s Avg:    34 Min:     0 Max:   327 Err:     0 (0.00%)"
         );
-        let tally = SummaryTally {
+        let totals = SummaryTally {
             count: 2175,
             sum_ms: 22 * 2175,
             min_ms: Some(1),
@@ -186,7 +186,7 @@ mod tests {
         };
         let threads = ThreadCounts { active: 10, started: 10, finished: 0 };
         assert_eq!(
-            format_summary_line("summary", '+', &tally, 5000, Some(threads)),
+            format_summary_line("summary", '+', &totals, 5000, Some(threads)),
             "summary +   2175 in 00:00:05 =  435.0/s Avg:    22 Min:     1 Max:   310 Err:     0 (0.00%) Active: 10 Started: 10 Finished: 0"
         );
         assert_eq!(

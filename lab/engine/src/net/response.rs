@@ -166,30 +166,27 @@ impl TargetResponseReader {
 
     fn next_state(&self, byte: u8) -> Result<ResponseReadState, ExchangeFailure> {
         match self.state {
-            ResponseReadState::ChunkSize { value, digits, in_chunk_extension: in_extension } => {
-                match byte {
-                    b'\n' if digits == 0 => Err(ExchangeFailure::Malformed),
-                    b'\n' if value == 0 => Ok(ResponseReadState::Trailer { is_empty: true }),
-                    b'\n' => Ok(ResponseReadState::ChunkData(value)),
-                    _ if in_extension => Ok(self.state),
-                    b'\r' | b' ' | b'\t' | b';' if digits > 0 => {
-                        Ok(ResponseReadState::ChunkSize { value, digits, in_chunk_extension: true })
-                    }
-                    _ => {
-                        let digit =
-                            char::from(byte).to_digit(16).ok_or(ExchangeFailure::Malformed)?;
-                        if digits >= 16 {
-                            return Err(ExchangeFailure::Malformed);
-                        }
-                        let value = (value << 4) | u64::from(digit);
-                        Ok(ResponseReadState::ChunkSize {
-                            value,
-                            digits: digits + 1,
-                            in_chunk_extension: false,
-                        })
-                    }
+            ResponseReadState::ChunkSize { value, digits, in_chunk_extension } => match byte {
+                b'\n' if digits == 0 => Err(ExchangeFailure::Malformed),
+                b'\n' if value == 0 => Ok(ResponseReadState::Trailer { is_empty: true }),
+                b'\n' => Ok(ResponseReadState::ChunkData(value)),
+                _ if in_chunk_extension => Ok(self.state),
+                b'\r' | b' ' | b'\t' | b';' if digits > 0 => {
+                    Ok(ResponseReadState::ChunkSize { value, digits, in_chunk_extension: true })
                 }
-            }
+                _ => {
+                    let digit = char::from(byte).to_digit(16).ok_or(ExchangeFailure::Malformed)?;
+                    if digits >= 16 {
+                        return Err(ExchangeFailure::Malformed);
+                    }
+                    let value = (value << 4) | u64::from(digit);
+                    Ok(ResponseReadState::ChunkSize {
+                        value,
+                        digits: digits + 1,
+                        in_chunk_extension: false,
+                    })
+                }
+            },
             ResponseReadState::ChunkEnd => match byte {
                 b'\r' => Ok(ResponseReadState::ChunkEnd),
                 b'\n' => Ok(CHUNK_SIZE_START),

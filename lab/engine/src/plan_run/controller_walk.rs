@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tympan_lab_plan::model::{
-    FlowControlAction, IterationEvent, PlanModel, PlanNodeKind, SamplerAction,
-};
-use tympan_lab_plan::{LoadPortion, NumberSemantics, PlanNodeId, RowFetch, evaluate_expression};
+use tympan_lab_plan::model::{FlowControlAction, PlanModel, PlanNodeKind, SamplerAction};
+use tympan_lab_plan::{LoadPortion, NumberSemantics, PlanNodeId, evaluate_expression};
 
 use super::interleave::InterleaveState;
-use super::plan_thread::PlanThread;
-use super::sample::TransactionEnding;
+use super::iteration_event::ThreadCounters;
+use super::sample::SampleRecorder;
+use super::sample_evaluation::SampleEvaluation;
+use super::sample_totals::SampleTotals;
+use super::thread_context::ThreadContext;
+use super::transaction::{
+    EndedTransaction, OpenTransaction, TransactionEnding, TransactionSettings,
+};
 
 /// The state of one thread in one controller.
 #[derive(Debug, Clone)]
@@ -28,7 +32,7 @@ pub(super) struct ControllerState {
     child_order: Vec<usize>,
     pub(super) choice: Option<Box<InterleaveState>>,
     started: Option<Instant>,
-    pub(super) open_transaction: Option<Box<OpenTransaction>>,
+    open_transaction: Option<Box<OpenTransaction>>,
 }
 
 impl Default for ControllerState {
@@ -49,29 +53,6 @@ impl Default for ControllerState {
     }
 }
 
-/// A transaction in progress.
-#[derive(Debug, Clone)]
-pub(super) struct OpenTransaction {
-    /// The name at the start of the transaction.
-    pub(super) label: Arc<str>,
-    pub(super) started: Instant,
-    /// Excluded time.
-    pub(super) idle_time: Duration,
-    pub(super) previous_end: Instant,
-    /// Number of selected samplers.
-    pub(super) sampler_calls: u64,
-    /// Number of finished samples.
-    pub(super) ended_samples: u64,
-    pub(super) failed_samples: u64,
-    /// The response code of the last sample, or of the first one that failed.
-    pub(super) response_code: String,
-    pub(super) received_bytes: u64,
-    pub(super) sent_bytes: u64,
-    pub(super) latency: Duration,
-    pub(super) connect_time: Duration,
-    pub(super) children_time: Duration,
-}
-
 /// The extent of a controller reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RestartScope {
@@ -84,25 +65,82 @@ enum RestartScope {
 /// Number of loop passes without any sampler after which the loop ends, because it would never produce one.
 const MAX_EMPTY_PASSES: u32 = 10_000;
 
-impl PlanThread {
-    pub(super) fn controller_state(&mut self, node: PlanNodeId) -> &mut ControllerState {
-        if self.controller_states.len() <= node {
-            self.controller_states.resize_with(node + 1, ControllerState::default);
+/// The states of one thread in all controllers.
+#[derive(Debug, Default)]
+pub(super) struct ControllerStates(Vec<ControllerState>);
+
+impl ControllerStates {
+    /// Returns the state in a controller.
+    pub(super) fn state_of(&mut self, node: PlanNodeId) -> &mut ControllerState {
+        if self.0.len() <= node {
+            self.0.resize_with(node + 1, ControllerState::default);
         }
         #[expect(clippy::indexing_slicing, reason = "the list was made long enough above")]
-        &mut self.controller_states[node]
+        &mut self.0[node]
+    }
+
+    /// Adds a sample to the transactions in progress; returns the innermost that replaces it.
+    pub(super) fn add_to_transactions(
+        &mut self,
+        model: &PlanModel,
+        sum: &SampleTotals,
+        is_ok: bool,
+    ) -> Option<PlanNodeId> {
+        // Inner transactions have higher numbers.
+        let mut innermost = None;
+        for (node, state) in self.0.iter_mut().enumerate() {
+            let Some(open) = &mut state.open_transaction else { continue };
+            let Some(settings) = transaction_settings(model, node) else { continue };
+            open.add_sample(sum, is_ok, settings);
+            innermost = settings.is_parent.then_some(node).or(innermost);
+        }
+        innermost
+    }
+
+    /// Returns the transactions in progress, the innermost first.
+    fn open_transactions(&self) -> Vec<PlanNodeId> {
+        let is_open = |node: &PlanNodeId| {
+            self.0.get(*node).is_some_and(|state| state.open_transaction.is_some())
+        };
+        (0..self.0.len()).rev().filter(is_open).collect()
+    }
+
+    /// Returns the innermost transaction in progress that replaces its samples.
+    fn innermost_parent_transaction(&self, model: &PlanModel) -> Option<PlanNodeId> {
+        self.0.iter().enumerate().rposition(|(node, state)| {
+            state.open_transaction.is_some()
+                && transaction_settings(model, node).is_some_and(|settings| settings.is_parent)
+        })
+    }
+}
+
+/// Walks the controllers of a thread.
+#[derive(Debug)]
+pub(super) struct ControllerWalk<'a> {
+    pub(super) controllers: &'a mut ControllerStates,
+    pub(super) counters: &'a mut ThreadCounters,
+    pub(super) evaluation: &'a mut SampleEvaluation,
+    pub(super) recorder: &'a mut SampleRecorder,
+    pub(super) thread: &'a mut ThreadContext,
+}
+
+impl ControllerWalk<'_> {
+    /// Returns the state of the thread in a controller.
+    pub(super) fn controller_state(&mut self, node: PlanNodeId) -> &mut ControllerState {
+        self.controllers.state_of(node)
     }
 
     /// Returns the next sampler of a controller; `None` at the end of its iteration.
     pub(super) fn next_sampler(&mut self, node: PlanNodeId) -> Option<PlanNodeId> {
-        let model = std::sync::Arc::clone(&self.model);
+        let model = Arc::clone(&self.thread.model);
         let kind = &model.nodes.get(node)?.kind;
         match kind {
             PlanNodeKind::Sampler(_) => None,
             PlanNodeKind::Simple => self.next_in_order(node),
             PlanNodeKind::Transaction { .. } => self.next_in_transaction(node),
             PlanNodeKind::Loop { count, only_once } => {
-                let pass_limit: i64 = count.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
+                let pass_limit: i64 =
+                    count.evaluate(&mut self.thread.scope).trim().parse().unwrap_or(0);
                 self.next_in_loop(node, *only_once, |state| {
                     pass_limit >= 0 && state.pass_count >= pass_limit
                 })
@@ -117,10 +155,14 @@ impl PlanThread {
             }
             PlanNodeKind::If { condition, is_script, evaluates_for_all: every } => {
                 if *every || self.controller_state(node).is_first {
-                    let text = condition.evaluate(&mut self.scope).into_owned();
+                    let text = condition.evaluate(&mut self.thread.scope).into_owned();
                     let holds = if *is_script {
-                        evaluate_expression(&text, NumberSemantics::JavaScript, &mut self.scope)
-                            .is_ok_and(|value| value.is_true())
+                        evaluate_expression(
+                            &text,
+                            NumberSemantics::JavaScript,
+                            &mut self.thread.scope,
+                        )
+                        .is_ok_and(|value| value.is_true())
                     } else {
                         text.trim().eq_ignore_ascii_case("true")
                     };
@@ -143,7 +185,7 @@ impl PlanThread {
             }
             PlanNodeKind::Switch(value) => {
                 if self.controller_state(node).is_first {
-                    let value = value.evaluate(&mut self.scope).into_owned();
+                    let value = value.evaluate(&mut self.thread.scope).into_owned();
                     let at = self.switch_child(node, &value);
                     self.controller_state(node).child_order = at.into_iter().collect();
                     // A switch without a matching child has nothing to walk.
@@ -162,7 +204,8 @@ impl PlanThread {
                 self.next_in_order(node)
             }
             PlanNodeKind::Runtime(seconds) => {
-                let most: f64 = seconds.evaluate(&mut self.scope).trim().parse().unwrap_or(0.0);
+                let most: f64 =
+                    seconds.evaluate(&mut self.thread.scope).trim().parse().unwrap_or(0.0);
                 let most = Duration::try_from_secs_f64(most).unwrap_or_default();
                 let since = *self.controller_state(node).started.get_or_insert_with(Instant::now);
                 let sampler = self.next_in_loop(node, false, |_| since.elapsed() >= most);
@@ -175,15 +218,15 @@ impl PlanThread {
     }
 
     /// Walks the children once, in order.
-    pub(super) fn next_in_order(&mut self, node: PlanNodeId) -> Option<PlanNodeId> {
+    fn next_in_order(&mut self, node: PlanNodeId) -> Option<PlanNodeId> {
         if self.controller_state(node).is_first {
             self.controller_state(node).is_first = false;
-            self.fire_iteration_events(node);
-            if self.is_ending {
+            self.counters.fire_iteration_events(node, self.thread);
+            if self.thread.is_ending {
                 return None;
             }
         }
-        let model = std::sync::Arc::clone(&self.model);
+        let model = Arc::clone(&self.thread.model);
         loop {
             let state = self.controller_state(node);
             let at = state.child_index;
@@ -208,7 +251,7 @@ impl PlanThread {
             if let Some(sampler) = self.next_sampler(child) {
                 return Some(sampler);
             }
-            if self.is_ending {
+            if self.thread.is_ending {
                 return None;
             }
             self.controller_state(node).child_index += 1;
@@ -230,7 +273,7 @@ impl PlanThread {
             (RestartScope::Iteration, Some(choice)) => choice.end_iteration(),
             (RestartScope::Iteration, None) => {}
         }
-        let model = std::sync::Arc::clone(&self.model);
+        let model = Arc::clone(&self.thread.model);
         let Some(node) = model.nodes.get(node) else { return };
         for &child in &node.children {
             if !matches!(
@@ -243,21 +286,12 @@ impl PlanThread {
         }
     }
 
-    /// Returns the transactions in progress, the innermost first.
-    fn open_transactions(&self) -> Vec<PlanNodeId> {
-        let is_open = |node: &PlanNodeId| {
-            self.controller_states.get(*node).is_some_and(|state| state.open_transaction.is_some())
-        };
-        (0..self.controller_states.len()).rev().filter(is_open).collect()
-    }
-
     /// Ends the transactions that replace their samples, because the thread ends within them. Other transactions are
     /// not reported, as in JMeter.
     pub(super) fn end_parent_transactions(&mut self) {
-        let model = std::sync::Arc::clone(&self.model);
-        for node in self.open_transactions() {
-            let kind = model.nodes.get(node).map(|node| &node.kind);
-            if matches!(kind, Some(PlanNodeKind::Transaction { is_parent: true, .. })) {
+        let model = Arc::clone(&self.thread.model);
+        for node in self.controllers.open_transactions() {
+            if transaction_settings(&model, node).is_some_and(|settings| settings.is_parent) {
                 self.end_transaction(node, TransactionEnding::Stopped);
             }
         }
@@ -265,19 +299,19 @@ impl PlanThread {
 
     /// Abandons the iteration of the whole tree, as after an error with the action to start the next loop.
     pub(super) fn abandon_iteration(&mut self, root: PlanNodeId) {
-        for node in self.open_transactions() {
+        for node in self.controllers.open_transactions() {
             self.end_transaction(node, TransactionEnding::Abandoned);
         }
-        self.critical_sections.leave_all();
+        self.thread.critical_sections.leave_all();
         self.reset_controller(root, RestartScope::Iteration);
     }
 
     /// Abandons the pass of the innermost loop around a sampler, or all of its passes; returns false if there is only
     /// the thread's own loop.
     pub(super) fn leave_loop_pass(&mut self, node: PlanNodeId, is_left: bool) -> bool {
-        let model = std::sync::Arc::clone(&self.model);
+        let model = Arc::clone(&self.thread.model);
         let mut path = Vec::new();
-        if !find_controller_path(&model, self.group_state.root_node, node, &mut path) {
+        if !find_controller_path(&model, self.thread.group_state.root_node, node, &mut path) {
             return false;
         }
         let is_loop = |node: &PlanNodeId| {
@@ -297,7 +331,7 @@ impl PlanThread {
         for &inner in path.iter().skip(at + 1).rev() {
             self.end_transaction(inner, TransactionEnding::Abandoned);
             if is_critical_section(&model, inner) {
-                self.critical_sections.leave();
+                self.thread.critical_sections.leave();
             }
         }
         self.reset_controller(loop_node, RestartScope::Iteration);
@@ -334,7 +368,7 @@ impl PlanThread {
             if let Some(sampler) = self.next_in_order(node) {
                 return Some(sampler);
             }
-            if self.is_ending {
+            if self.thread.is_ending {
                 return None;
             }
             self.controller_state(node).pass_count += 1;
@@ -345,7 +379,7 @@ impl PlanThread {
 
     /// Resets the once-only controllers of a loop that starts again.
     fn reset_once_only(&mut self, node: PlanNodeId) {
-        let model = std::sync::Arc::clone(&self.model);
+        let model = Arc::clone(&self.thread.model);
         let Some(node) = model.nodes.get(node) else { return };
         for &child in &node.children {
             if matches!(model.nodes.get(child).map(|node| &node.kind), Some(PlanNodeKind::OnceOnly))
@@ -358,14 +392,14 @@ impl PlanThread {
 
     /// Sets the variable with the number of completed passes of a controller, under JMeter's name.
     fn set_index_variable(&mut self, node: PlanNodeId) {
-        if !self.model.has_loop_indexes {
+        if !self.thread.model.has_loop_indexes {
             return;
         }
-        let model = std::sync::Arc::clone(&self.model);
+        let model = Arc::clone(&self.thread.model);
         let Some(entry) = model.nodes.get(node) else { return };
-        let name = format!("__jm__{}__idx", entry.name.evaluate(&mut self.scope));
+        let name = format!("__jm__{}__idx", entry.name.evaluate(&mut self.thread.scope));
         let count = self.controller_state(node).pass_count.to_string();
-        self.scope.set_variable(&name, &count);
+        self.thread.scope.set_variable(&name, &count);
     }
 
     fn next_in_while(
@@ -380,9 +414,9 @@ impl PlanThread {
             self.set_index_variable(node);
             if self.controller_state(node).is_first {
                 let at_end = self.controller_state(node).pass_count > 0;
-                let text = condition.evaluate(&mut self.scope).trim().to_owned();
+                let text = condition.evaluate(&mut self.thread.scope).trim().to_owned();
                 let is_over = if text.eq_ignore_ascii_case("LAST") || (text.is_empty() && at_end) {
-                    !self.last_sample_ok
+                    !self.evaluation.last_sample_ok()
                 } else {
                     text.eq_ignore_ascii_case("false")
                 };
@@ -393,7 +427,7 @@ impl PlanThread {
             if let Some(sampler) = self.next_in_order(node) {
                 return Some(sampler);
             }
-            if self.is_ending {
+            if self.thread.is_ending {
                 return None;
             }
             self.controller_state(node).pass_count += 1;
@@ -414,10 +448,10 @@ impl PlanThread {
         else {
             return None;
         };
-        let input = input.evaluate(&mut self.scope).into_owned();
-        let output = output.evaluate(&mut self.scope).into_owned();
-        let from: i64 = from.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
-        let to: i64 = to.evaluate(&mut self.scope).trim().parse().unwrap_or(i64::MAX);
+        let input = input.evaluate(&mut self.thread.scope).into_owned();
+        let output = output.evaluate(&mut self.thread.scope).into_owned();
+        let from: i64 = from.evaluate(&mut self.thread.scope).trim().parse().unwrap_or(0);
+        let to: i64 = to.evaluate(&mut self.thread.scope).trim().parse().unwrap_or(i64::MAX);
         for _ in 0..MAX_EMPTY_PASSES {
             if std::mem::take(&mut self.controller_state(node).is_loop_left) {
                 break;
@@ -425,16 +459,19 @@ impl PlanThread {
             self.set_index_variable(node);
             let index = from + self.controller_state(node).pass_count;
             let dash = if *separator { "_" } else { "" };
-            let value =
-                self.scope.variable(&format!("{input}{dash}{}", index + 1)).map(str::to_owned);
+            let value = self
+                .thread
+                .scope
+                .variable(&format!("{input}{dash}{}", index + 1))
+                .map(str::to_owned);
             let Some(value) = value.filter(|_| index < to) else { break };
             if self.controller_state(node).is_first {
-                self.scope.set_variable(&output, &value);
+                self.thread.scope.set_variable(&output, &value);
             }
             if let Some(sampler) = self.next_in_order(node) {
                 return Some(sampler);
             }
-            if self.is_ending {
+            if self.thread.is_ending {
                 return None;
             }
             self.controller_state(node).pass_count += 1;
@@ -450,10 +487,13 @@ impl PlanThread {
             return None;
         };
         if self.controller_state(node).is_first {
-            let value: f64 = value.evaluate(&mut self.scope).trim().parse().unwrap_or(0.0);
+            let value: f64 = value.evaluate(&mut self.thread.scope).trim().parse().unwrap_or(0.0);
             // The total limit for all users is divided among the processes that run them.
-            let portion =
-                if *per_user { LoadPortion::default() } else { self.scope.run_context.portion };
+            let portion = if *per_user {
+                LoadPortion::default()
+            } else {
+                self.thread.scope.run_context.portion
+            };
             let most = portion.share_of(value.max(0.0).ceil() as u64) as i64;
             let decide = |executed: i64, iteration: i64| {
                 if *is_percent {
@@ -469,7 +509,7 @@ impl PlanThread {
                 state.executed_count += i64::from(runs);
                 runs
             } else {
-                let model = std::sync::Arc::clone(&self.model);
+                let model = Arc::clone(&self.thread.model);
                 let meter = model.meters.get(*meter)?;
                 // Both counts must change together.
                 let _held = meter.last_due.lock();
@@ -486,10 +526,10 @@ impl PlanThread {
     }
 
     fn shuffle_children(&mut self, node: PlanNodeId) {
-        let count = self.model.nodes.get(node).map_or(0, |node| node.children.len());
+        let count = self.thread.model.nodes.get(node).map_or(0, |node| node.children.len());
         let mut order: Vec<usize> = (0..count).collect();
         for at in (1..order.len()).rev() {
-            let swap_index = self.scope.random_between(0, i64::try_from(at).unwrap_or(0));
+            let swap_index = self.thread.scope.random_between(0, i64::try_from(at).unwrap_or(0));
             order.swap(at, usize::try_from(swap_index).unwrap_or(0));
         }
         self.controller_state(node).child_order = order;
@@ -498,7 +538,7 @@ impl PlanThread {
     /// Returns the index of the child that a switch selects: by number, otherwise by name, otherwise the one named
     /// `default`.
     fn switch_child(&mut self, node: PlanNodeId, value: &str) -> Option<usize> {
-        let model = std::sync::Arc::clone(&self.model);
+        let model = Arc::clone(&self.thread.model);
         let children = &model.nodes.get(node)?.children;
         let value = value.trim();
         if value.is_empty() {
@@ -512,7 +552,7 @@ impl PlanThread {
                 let name = model
                     .nodes
                     .get(child)
-                    .map(|node| node.name.evaluate(&mut self.scope).into_owned());
+                    .map(|node| node.name.evaluate(&mut self.thread.scope).into_owned());
                 name.as_deref() == Some(target_name)
             })
         };
@@ -521,12 +561,12 @@ impl PlanThread {
 
     /// Evaluates the names of the transactions below a node, as JMeter does once per started thread.
     pub(super) fn evaluate_transaction_names(&mut self, node: PlanNodeId) {
-        let model = Arc::clone(&self.model);
+        let model = Arc::clone(&self.thread.model);
         let Some(entry) = model.nodes.get(node) else { return };
         if matches!(entry.kind, PlanNodeKind::Transaction { .. })
             && entry.name.as_literal().is_none()
         {
-            entry.name.evaluate(&mut self.scope);
+            entry.name.evaluate(&mut self.thread.scope);
         }
         for &child in &entry.children {
             self.evaluate_transaction_names(child);
@@ -537,27 +577,13 @@ impl PlanThread {
         if self.controller_state(node).is_first
             && self.controller_state(node).open_transaction.is_none()
         {
-            let model = Arc::clone(&self.model);
-            let label = model.nodes.get(node)?.name.evaluate_shared(&mut self.scope);
-            let now = Instant::now();
-            self.controller_state(node).open_transaction = Some(Box::new(OpenTransaction {
-                label,
-                started: now,
-                idle_time: Duration::ZERO,
-                previous_end: now,
-                sampler_calls: 0,
-                ended_samples: 0,
-                failed_samples: 0,
-                response_code: String::new(),
-                received_bytes: 0,
-                sent_bytes: 0,
-                latency: Duration::ZERO,
-                connect_time: Duration::ZERO,
-                children_time: Duration::ZERO,
-            }));
+            let model = Arc::clone(&self.thread.model);
+            let label = model.nodes.get(node)?.name.evaluate_shared(&mut self.thread.scope);
+            self.controller_state(node).open_transaction =
+                Some(Box::new(OpenTransaction::begin(label, Instant::now())));
         }
         let sampler = self.next_in_order(node);
-        if self.is_ending {
+        if self.thread.is_ending {
             return None;
         }
         match sampler {
@@ -571,95 +597,31 @@ impl PlanThread {
         sampler
     }
 
-    /// Runs the events at the start of a controller's iteration.
-    pub(super) fn fire_iteration_events(&mut self, node: PlanNodeId) {
-        let model = std::sync::Arc::clone(&self.model);
-        let Some(node) = model.nodes.get(node) else { return };
-        for event in &node.events {
-            match *event {
-                IterationEvent::DataSet(index) => {
-                    let Some(data) = model.data_sets.get(index) else { continue };
-                    match data.fetch_row(&mut self.scope) {
-                        RowFetch::Row => {}
-                        RowFetch::Exhausted => self.is_ending = true,
-                        RowFetch::Failed(fault) => {
-                            self.record_run_fault(&fault);
-                            self.is_ending = true;
-                        }
-                    }
-                }
-                IterationEvent::Counter(index) => self.advance_counter(index),
-                IterationEvent::RandomVariable(index) => {
-                    let Some(variable) = model.random_variables.get(index) else { continue };
-                    let low = variable.low.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
-                    let high =
-                        variable.high.evaluate(&mut self.scope).trim().parse().unwrap_or(low);
-                    let value = self.scope.random_between(low, high);
-                    let format = variable.format.evaluate(&mut self.scope).into_owned();
-                    let name = variable.name.evaluate(&mut self.scope).into_owned();
-                    self.scope.set_variable(&name, &format_decimal(&format, value));
-                }
-                IterationEvent::UserParameters(index) => self.apply_user_parameters(index),
-            }
-        }
-    }
-
-    pub(super) fn apply_user_parameters(&mut self, index: usize) {
-        let model = std::sync::Arc::clone(&self.model);
-        let Some(parameters) = model.user_parameters.get(index) else { return };
-        if parameters.user_values.is_empty() {
+    /// Ends a transaction and records its sample.
+    fn end_transaction(&mut self, node: PlanNodeId, ending: TransactionEnding) {
+        let model = Arc::clone(&self.thread.model);
+        let Some(settings) = transaction_settings(&model, node) else { return };
+        let Some(open) = self.controller_state(node).open_transaction.take() else { return };
+        if open.sampler_calls == 0 {
             return;
         }
-        let user = (self.scope.thread_number - 1) % parameters.user_values.len();
-        let Some(values) = parameters.user_values.get(user) else { return };
-        for (name, value) in parameters.names.iter().zip(values) {
-            let name = name.evaluate(&mut self.scope).into_owned();
-            let value = value.evaluate(&mut self.scope).into_owned();
-            self.scope.set_variable(&name, &value);
+        let around = self.controllers.innermost_parent_transaction(&model);
+        let ended = EndedTransaction { node, settings, open: *open, ending, around };
+        self.recorder.record_transaction(ended, self.evaluation, self.thread);
+    }
+}
+
+/// Returns the settings of a controller that is a transaction.
+fn transaction_settings(model: &PlanModel, node: PlanNodeId) -> Option<TransactionSettings<'_>> {
+    match &model.nodes.get(node)?.kind {
+        PlanNodeKind::Transaction { is_parent, includes_timers, assertions } => {
+            Some(TransactionSettings {
+                is_parent: *is_parent,
+                includes_timers: *includes_timers,
+                assertions,
+            })
         }
-    }
-
-    fn advance_counter(&mut self, index: usize) {
-        let model = std::sync::Arc::clone(&self.model);
-        let Some(counter) = model.counters.get(index) else { return };
-        let mut number = |template: &tympan_lab_plan::TextTemplate| -> Option<i64> {
-            template.evaluate(&mut self.scope).trim().parse().ok()
-        };
-        let start = number(&counter.start).unwrap_or(0);
-        let step = number(&counter.step).unwrap_or(1);
-        let end = number(&counter.end).unwrap_or(i64::MAX);
-        let advance = |previous: Option<i64>| match previous {
-            None => start,
-            Some(value) if value.saturating_add(step) > end => start,
-            Some(value) => value.saturating_add(step),
-        };
-        let value = if counter.per_user {
-            let resets = counter.resets && self.scope.iteration != self.counter_iteration(index);
-            let previous =
-                if resets { None } else { self.counters.get(&index).map(|(value, _)| *value) };
-            let value = advance(previous);
-            self.counters.insert(index, (value, self.scope.iteration));
-            value
-        } else {
-            let mut shared =
-                counter.shared_value.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            // Each process takes every `count`th value of a shared counter.
-            let portion = self.scope.run_context.portion;
-            let turns = if shared.is_none() { portion.index + 1 } else { portion.count };
-            let mut value = start;
-            for _ in 0..turns {
-                value = advance(*shared);
-                *shared = Some(value);
-            }
-            value
-        };
-        let format = counter.format.evaluate(&mut self.scope).into_owned();
-        let name = counter.name.evaluate(&mut self.scope).into_owned();
-        self.scope.set_variable(&name, &format_decimal(&format, value));
-    }
-
-    fn counter_iteration(&self, index: usize) -> u64 {
-        self.counters.get(&index).map_or(0, |(_, iteration)| *iteration)
+        _ => None,
     }
 }
 
@@ -690,18 +652,4 @@ fn is_critical_section(model: &PlanModel, node: PlanNodeId) -> bool {
         return false;
     };
     matches!(first.action, SamplerAction::FlowControl(FlowControlAction::EnterSection(_)))
-}
-
-/// Formats as Java's `DecimalFormat` does in the forms that plans use: zeros for mandatory digits, between literal
-/// texts.
-fn format_decimal(format: &str, value: i64) -> String {
-    let Some(from) = format.find(['0', '#']) else {
-        return if format.is_empty() { value.to_string() } else { format!("{format}{value}") };
-    };
-    let rest = format.get(from..).unwrap_or_default();
-    let length = rest.find(|c| !matches!(c, '0' | '#')).unwrap_or(rest.len());
-    let (digits, suffix) = rest.split_at(length);
-    let width = digits.bytes().filter(|&byte| byte == b'0').count();
-    let prefix = format.get(..from).unwrap_or_default();
-    format!("{prefix}{value:0width$}{suffix}")
 }

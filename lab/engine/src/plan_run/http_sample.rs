@@ -1,23 +1,23 @@
 //! One HTTP sample in progress: request, credentials, redirects, embedded resources.
 //!
-//! Not here: the construction of a request (`request_builder`), and the processing of a finished sample (`sample`).
+//! Not here: the construction of a request (`http_client`), and the processing of a finished sample (`sample`).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use tympan_lab_plan::model::PlanNodeKind;
+use tympan_lab_plan::model::{PlanModel, PlanNodeKind, SamplerAction};
 use tympan_lab_plan::{
-    AbsoluteUrl, HttpSamplerSpec, PlanNodeId, ResolvedHttpRequest, SampleResponse, decode_content,
-    decode_text, embedded_resource_urls, format_url, stylesheet_imports,
+    AbsoluteUrl, HttpSamplerSpec, PlanNodeId, ResolvedHttpRequest, SampleResponse, VariableScope,
+    decode_content, decode_text, embedded_resource_urls, format_url, stylesheet_imports,
 };
 
-use super::client_cache::{CacheFreshnessMode, CacheableExchange};
 use super::digest_auth::{AuthChallenge, DigestedRequest};
-use super::plan_thread::{PlanThread, ThreadPhase};
-use super::sample::{NO_RESPONSE_PREFIX, SampleTotals};
+use super::http_client::PlanHttpClient;
+use super::sample_totals::{NO_RESPONSE_PREFIX, SampleTotals};
 use super::sub_sample::{
     FAILED_PART_MESSAGE, SubSampleExchange, SubSampleNode, failed_part_message,
 };
+use super::thread_context::ThreadContext;
 use crate::load::{UserStep, UserTurn};
 use crate::measurement::{SampleMarkGenerator, insert_mark_header};
 use crate::net::{
@@ -44,6 +44,8 @@ pub(super) struct HttpSampleExchange {
     is_traced: bool,
     /// The mark by which servers identify the sample.
     sample_mark: Option<Box<str>>,
+    /// The bytes of the current request.
+    request_bytes: Option<Arc<[u8]>>,
     /// The current request as sent, if the exchange is traced.
     traced_request: Option<Arc<[u8]>>,
 }
@@ -78,28 +80,48 @@ const MAX_STYLESHEET_DEPTH: usize = 5;
 /// Maximum size in bytes of a body that is retained for extractors and assertions.
 const MAX_RETAINED_BODY_BYTES: usize = 10 << 20;
 
-impl PlanThread {
-    /// Begins an HTTP sample.
-    pub(super) fn begin_http_sample(
+/// The next step of a sample.
+#[derive(Debug)]
+pub(super) enum HttpSampleStep {
+    /// The sample was answered by the cache, and is not recorded.
+    Skipped,
+    /// Requests are to be sent; the exchange goes on with their responses.
+    Requested(Box<HttpSampleExchange>, UserStep),
+    /// The sample is finished.
+    Finished(PlanNodeId, SampleTotals),
+}
+
+/// Sends the HTTP samples of a thread.
+#[derive(Debug)]
+pub(super) struct HttpSampleSender<'a> {
+    pub(super) client: &'a mut PlanHttpClient,
+    pub(super) thread: &'a mut ThreadContext,
+}
+
+impl HttpSampleSender<'_> {
+    /// Begins a sample.
+    pub(super) fn begin_sample(
         &mut self,
         node: PlanNodeId,
         spec: &HttpSamplerSpec,
         turn: &mut UserTurn<'_>,
-    ) -> Option<UserStep> {
-        let request = match spec.resolve(&mut self.scope) {
+    ) -> HttpSampleStep {
+        let request = match spec.resolve(&mut self.thread.scope) {
             Ok(request) => request,
             Err((exception, message)) => {
-                self.scope.label_sample();
+                self.thread.scope.label_sample();
                 let (code, message) = no_response_message(&exception, &message);
                 let response = SampleResponse { code, message, ..SampleResponse::default() };
-                self.finish_without_reply(node, response, turn.now, false);
-                return None;
+                let totals = SampleTotals::without_reply(response, turn.now, false);
+                return HttpSampleStep::Finished(node, totals);
             }
         };
-        self.scope.label_sample();
-        if self.is_cached_fresh(&request, spec) {
-            return None;
+        self.thread.scope.label_sample();
+        if self.client.is_cached_fresh(&request, spec, &self.thread.model) {
+            return HttpSampleStep::Skipped;
         }
+        let writes_sub_samples =
+            self.thread.run_state.writes_sub_samples && turn.recorder.wants_rows();
         let exchange = Box::new(HttpSampleExchange {
             node,
             request,
@@ -107,32 +129,20 @@ impl PlanThread {
             keeps_method: false,
             request_error: None,
             totals: None,
-            sub_samples: self.writes_sub_sample_rows(turn).then(Box::default),
+            sub_samples: writes_sub_samples.then(Box::default),
             pending_resources: Vec::new(),
             auth_attempts: None,
-            is_traced: turn.recorder.wants_trace(&self.scope.sample_label),
-            sample_mark: self.run_state.sample_marks.as_ref().map(SampleMarkGenerator::next_mark),
+            is_traced: turn.recorder.wants_trace(&self.thread.scope.sample_label),
+            sample_mark: self
+                .thread
+                .run_state
+                .sample_marks
+                .as_ref()
+                .map(SampleMarkGenerator::next_mark),
+            request_bytes: None,
             traced_request: None,
         });
         self.send_request(exchange, spec, turn)
-    }
-
-    /// Returns true if rows include sub-samples.
-    fn writes_sub_sample_rows(&self, turn: &UserTurn<'_>) -> bool {
-        self.run_state.writes_sub_samples && turn.recorder.wants_rows()
-    }
-
-    /// Returns true if the cache holds a fresh response, so that no request is needed.
-    fn is_cached_fresh(&mut self, request: &ResolvedHttpRequest, spec: &HttpSamplerSpec) -> bool {
-        let Some(cache_index) = spec.cache_manager.filter(|_| request.method == "GET") else {
-            return false;
-        };
-        self.model.cache_managers.get(cache_index).is_some_and(|manager| manager.uses_expires)
-            && self.caches.entry(cache_index).or_default().is_fresh(
-                &request.display_url(),
-                &request.headers,
-                SystemTime::now(),
-            )
     }
 
     fn send_request(
@@ -140,13 +150,13 @@ impl PlanThread {
         mut exchange: Box<HttpSampleExchange>,
         spec: &HttpSamplerSpec,
         turn: &mut UserTurn<'_>,
-    ) -> Option<UserStep> {
+    ) -> HttpSampleStep {
         let keep = if exchange.is_traced {
             ResponseRetention::Body(MAX_RETAINED_BODY_BYTES)
         } else {
-            self.required_response_parts(exchange.node, spec)
+            required_response_parts(&self.thread.model, exchange.node, spec)
         };
-        match self.build_request(&exchange.request, spec, keep) {
+        match self.client.build_request(&exchange.request, spec, keep, self.thread) {
             Ok(mut request) => {
                 exchange.keeps_method = false;
                 if let Some(mark) = &exchange.sample_mark {
@@ -158,54 +168,30 @@ impl PlanThread {
                 if spec.credentials.is_empty() && !spec.follows_redirects_silently {
                     exchange.request.body.clear();
                 }
-                self.request_bytes = Some(Arc::clone(&request.encoded_bytes));
-                self.phase = ThreadPhase::Exchange(exchange);
-                Some(UserStep::Fetch(request))
+                exchange.request_bytes = Some(Arc::clone(&request.encoded_bytes));
+                HttpSampleStep::Requested(exchange, UserStep::Fetch(request))
             }
             Err(fault) => {
                 exchange.request_error = Some(fault);
-                self.fail_http_sample(&exchange, turn);
-                None
+                self.fail_sample(&exchange, turn.now)
             }
-        }
-    }
-
-    /// Returns the parts of a response to retain.
-    fn required_response_parts(
-        &self,
-        node: PlanNodeId,
-        spec: &HttpSamplerSpec,
-    ) -> ResponseRetention {
-        let Some(PlanNodeKind::Sampler(sampler)) =
-            self.model.nodes.get(node).map(|node| &node.kind)
-        else {
-            return ResponseRetention::Head;
-        };
-        let wants_body = !sampler.assertions.is_empty()
-            || !sampler.post_processors.is_empty()
-            || spec.embedded_resources.is_some()
-            || self.model.retains_previous_sample;
-        if wants_body {
-            ResponseRetention::Body(MAX_RETAINED_BODY_BYTES)
-        } else {
-            ResponseRetention::Head
         }
     }
 
     /// Processes the responses to the requests of an exchange.
-    pub(super) fn resume_exchange(
+    pub(super) fn resume_sample(
         &mut self,
         mut exchange: Box<HttpSampleExchange>,
         turn: &mut UserTurn<'_>,
-    ) -> Option<UserStep> {
-        let model = Arc::clone(&self.model);
+    ) -> HttpSampleStep {
+        let model = Arc::clone(&self.thread.model);
         let Some(PlanNodeKind::Sampler(sampler)) =
             model.nodes.get(exchange.node).map(|node| &node.kind)
         else {
-            return None;
+            return HttpSampleStep::Skipped;
         };
-        let tympan_lab_plan::model::SamplerAction::Http(spec) = &sampler.action else {
-            return None;
+        let SamplerAction::Http(spec) = &sampler.action else {
+            return HttpSampleStep::Skipped;
         };
         let replies = std::mem::take(&mut turn.outcomes);
         if !exchange.pending_resources.is_empty() {
@@ -216,7 +202,7 @@ impl PlanThread {
             }
             return self.fetch_resources(exchange, spec, more);
         }
-        let reply = replies.into_iter().next()?;
+        let Some(reply) = replies.into_iter().next() else { return HttpSampleStep::Skipped };
         if let Some(authorization) = self.authorize(&mut exchange, &reply, spec) {
             exchange.request.authorization = Some(authorization);
             return self.send_request(exchange, spec, turn);
@@ -239,20 +225,19 @@ impl PlanThread {
                         exchange.request.announces_body = false;
                     }
                     // Credentials apply to their own URLs: they are not sent to other hosts.
-                    exchange.request.authorization =
-                        spec.preemptive_authorization(&exchange.request.url, &mut self.scope);
+                    exchange.request.authorization = spec
+                        .preemptive_authorization(&exchange.request.url, &mut self.thread.scope);
                     exchange.auth_attempts = None;
                     // Each hop has the sampler's name too, before the whole sample gets it.
                     if spec.follows_redirects {
-                        self.scope.label_sample();
+                        self.thread.scope.label_sample();
                     }
                     return self.send_request(exchange, spec, turn);
                 }
                 Err(error) => {
                     exchange.request_error =
                         Some(("java.net.MalformedURLException".to_owned(), error.to_string()));
-                    self.fail_http_sample(&exchange, turn);
-                    return None;
+                    return self.fail_sample(&exchange, turn.now);
                 }
             }
         }
@@ -260,8 +245,7 @@ impl PlanThread {
             exchange.totals.as_ref().filter(|sum| sum.is_ok && spec.embedded_resources.is_some());
         let url = &exchange.request.url;
         let Some(urls) = page.map(|sum| embedded_resource_urls(&sum.response.body, url)) else {
-            self.finish_http_sample(exchange);
-            return None;
+            return self.finish_sample(exchange);
         };
         let sub_sample_path = Vec::new();
         let page = EmbeddedResourceFetch {
@@ -288,8 +272,8 @@ impl PlanThread {
         }
         let response = reply.result.as_ref().ok().filter(|response| response.status == 401)?;
         let request = &exchange.request;
-        let login = spec.find_credentials(&request.url, &mut self.scope)?;
-        let realm = login.realm.evaluate(&mut self.scope).into_owned();
+        let login = spec.find_credentials(&request.url, &mut self.thread.scope)?;
+        let realm = login.realm.evaluate(&mut self.thread.scope).into_owned();
         let mut offered =
             AuthChallenge::parse_all(response.head.as_ref()?.header_values("WWW-Authenticate"));
         offered.retain(|challenge| realm.is_empty() || challenge.realm() == realm);
@@ -313,9 +297,9 @@ impl PlanThread {
         }
         let authorization: Arc<str> = match digest {
             Some(digest) => {
-                let user = login.user.evaluate(&mut self.scope).into_owned();
-                let password = login.password.evaluate(&mut self.scope).into_owned();
-                let nonce = format!("{:016x}", self.scope.next_random());
+                let user = login.user.evaluate(&mut self.thread.scope).into_owned();
+                let password = login.password.evaluate(&mut self.thread.scope).into_owned();
+                let nonce = format!("{:016x}", self.thread.scope.next_random());
                 let sent = DigestedRequest {
                     method: &request.method,
                     target: &request.request_target(),
@@ -323,7 +307,7 @@ impl PlanThread {
                 };
                 digest.authorization((&user, &password), sent, &nonce).into()
             }
-            None if takes_basic => login.basic_authorization(&mut self.scope),
+            None if takes_basic => login.basic_authorization(&mut self.thread.scope),
             None => return None,
         };
         exchange.auth_attempts = Some(AuthAttempts {
@@ -349,8 +333,8 @@ impl PlanThread {
             return Vec::new();
         };
         let mut pattern = |template: &Option<tympan_lab_plan::TextTemplate>| {
-            let text = template.as_ref()?.evaluate(&mut self.scope).into_owned();
-            self.patterns.full_match_pattern(&text)
+            let text = template.as_ref()?.evaluate(&mut self.thread.scope).into_owned();
+            self.client.resource_pattern(&text)
         };
         let (only, except) = (
             pattern(&resource_options.include_pattern),
@@ -364,8 +348,8 @@ impl PlanThread {
             if !is_wanted {
                 continue;
             }
-            let request = self.resource_request(url, &of.request, spec);
-            if !self.is_cached_fresh(&request, spec) {
+            let request = resource_request(url, &of.request, spec, &mut self.thread.scope);
+            if !self.client.is_cached_fresh(&request, spec, &self.thread.model) {
                 let sub_sample_path = of.sub_sample_path.clone();
                 parts.push(EmbeddedResourceFetch {
                     request,
@@ -379,37 +363,21 @@ impl PlanThread {
         parts
     }
 
-    /// Returns the request for a resource, with the data common to all requests of the sample.
-    fn resource_request(
-        &mut self,
-        url: AbsoluteUrl,
-        like: &ResolvedHttpRequest,
-        spec: &HttpSamplerSpec,
-    ) -> ResolvedHttpRequest {
-        let mut request = like.clone();
-        request.method = "GET".into();
-        request.body.clear();
-        request.media_type = None;
-        request.announces_body = false;
-        request.authorization = spec.preemptive_authorization(&url, &mut self.scope);
-        request.url = url;
-        request
-    }
-
     /// Sends the requests for resources; finishes the sample if there are none.
     fn fetch_resources(
         &mut self,
         mut exchange: Box<HttpSampleExchange>,
         spec: &HttpSamplerSpec,
         parts: Vec<EmbeddedResourceFetch>,
-    ) -> Option<UserStep> {
+    ) -> HttpSampleStep {
         let mut requests = Vec::new();
         for mut part in parts {
-            self.scope.label_sample();
-            if let Ok(request) = self.build_request(
+            self.thread.scope.label_sample();
+            if let Ok(request) = self.client.build_request(
                 &part.request,
                 spec,
                 ResponseRetention::StyleSheet(MAX_RETAINED_BODY_BYTES),
+                self.thread,
             ) {
                 requests.push(request);
                 if let Some(subs) =
@@ -424,11 +392,10 @@ impl PlanThread {
         let Some(resource_options) =
             spec.embedded_resources.as_ref().filter(|_| !requests.is_empty())
         else {
-            self.finish_http_sample(exchange);
-            return None;
+            return self.finish_sample(exchange);
         };
-        self.phase = ThreadPhase::Exchange(exchange);
-        Some(UserStep::FetchAll { requests, max_parallel: resource_options.concurrency })
+        let step = UserStep::FetchAll { requests, max_parallel: resource_options.concurrency };
+        HttpSampleStep::Requested(exchange, step)
     }
 
     /// Adds a resource to the sample; returns the further resources to fetch for it.
@@ -442,7 +409,7 @@ impl PlanThread {
         let failure = reply.result.as_ref().err().copied();
         let response = reply.result.unwrap_or_default();
         let (status, head) = (response.status, response.head.unwrap_or_default());
-        self.store_response_state(&part.request, spec, status, &head);
+        self.client.store_response_state(&part.request, spec, status, &head, self.thread);
         let location = redirect_target(&head, status, "GET", spec);
         let is_lost = location.is_some() && part.redirect_count >= MAX_REDIRECTS;
         let (code, message) = code_and_message(failure, status, &head);
@@ -472,7 +439,7 @@ impl PlanThread {
         }
         if let Some(location) = location.filter(|_| !is_lost) {
             let Ok(url) = part.request.url.join(&location) else { return Vec::new() };
-            let request = self.resource_request(url, &part.request, spec);
+            let request = resource_request(url, &part.request, spec, &mut self.thread.scope);
             return vec![EmbeddedResourceFetch {
                 request,
                 redirect_count: part.redirect_count + 1,
@@ -503,7 +470,7 @@ impl PlanThread {
         let response = reply.result.unwrap_or_default();
         let (status, head) = (response.status, response.head.unwrap_or_default());
         let (code, message) = code_and_message(failure, status, &head);
-        self.store_response_state(&exchange.request, spec, status, &head);
+        self.client.store_response_state(&exchange.request, spec, status, &head, self.thread);
         let content_type = head.header("Content-Type");
         let body = decode_text(
             decode_content(response.body, head.header("Content-Encoding")),
@@ -522,7 +489,7 @@ impl PlanThread {
             code,
             message,
             headers: head.into_text(),
-            request: self.request_bytes.take(),
+            request: exchange.request_bytes.take(),
             body,
             body_bytes: response.body_bytes,
             ..SampleResponse::default()
@@ -573,48 +540,8 @@ impl PlanThread {
         location
     }
 
-    /// Stores the cookies and the cache data of a response head.
-    fn store_response_state(
-        &mut self,
-        request: &ResolvedHttpRequest,
-        spec: &HttpSamplerSpec,
-        status: u16,
-        head: &TargetResponseHead,
-    ) {
-        if let Some(jar_index) = self.active_cookie_manager(spec) {
-            self.ensure_cookie_jar(jar_index);
-            if let Some(jar) = self.cookie_jars.get_mut(&jar_index) {
-                let take =
-                    |cookie: &str| jar.set_from_response(cookie, &request.url, SystemTime::now());
-                head.header_values("Set-Cookie").for_each(take);
-            }
-        }
-        if let Some(cache_index) = spec.cache_manager
-            && request.method == "GET"
-        {
-            let uses_expires = self
-                .model
-                .cache_managers
-                .get(cache_index)
-                .is_some_and(|manager| manager.uses_expires);
-            let freshness = if uses_expires {
-                CacheFreshnessMode::JMeterHeuristic
-            } else {
-                CacheFreshnessMode::AlwaysRevalidate
-            };
-            let cache = self.caches.entry(cache_index).or_default();
-            let exchanged = CacheableExchange {
-                url: &request.display_url(),
-                request_headers: &request.headers,
-                status,
-                head,
-            };
-            cache.record_response(&exchanged, freshness, SystemTime::now());
-        }
-    }
-
     /// Finishes a sample whose request could not be built.
-    fn fail_http_sample(&mut self, exchange: &HttpSampleExchange, turn: &mut UserTurn<'_>) {
+    fn fail_sample(&mut self, exchange: &HttpSampleExchange, now: Instant) -> HttpSampleStep {
         let (exception, message) = exchange.request_error.clone().unwrap_or_default();
         let (code, message) = no_response_message(&exception, &message);
         let response = SampleResponse {
@@ -623,19 +550,56 @@ impl PlanThread {
             message,
             ..SampleResponse::default()
         };
-        let started = exchange.totals.as_ref().map_or(turn.now, |sum| sum.started);
-        self.scope.label_sample();
-        self.finish_without_reply(exchange.node, response, started, false);
+        let started = exchange.totals.as_ref().map_or(now, |sum| sum.started);
+        self.thread.scope.label_sample();
+        let totals = SampleTotals::without_reply(response, started, false);
+        HttpSampleStep::Finished(exchange.node, totals)
     }
 
-    fn finish_http_sample(&mut self, mut exchange: Box<HttpSampleExchange>) {
-        if let Some(mut sum) = exchange.totals.take() {
-            sum.sub_samples = exchange.sub_samples.take().filter(|subs| subs.has_sub_samples());
-            sum.sample_mark = exchange.sample_mark.take();
-            self.scope.label_sample();
-            self.finish_sample(exchange.node, sum);
-        }
+    fn finish_sample(&mut self, mut exchange: Box<HttpSampleExchange>) -> HttpSampleStep {
+        let Some(mut sum) = exchange.totals.take() else { return HttpSampleStep::Skipped };
+        sum.sub_samples = exchange.sub_samples.take().filter(|subs| subs.has_sub_samples());
+        sum.sample_mark = exchange.sample_mark.take();
+        self.thread.scope.label_sample();
+        HttpSampleStep::Finished(exchange.node, sum)
     }
+}
+
+/// Returns the parts of a response to retain.
+fn required_response_parts(
+    model: &PlanModel,
+    node: PlanNodeId,
+    spec: &HttpSamplerSpec,
+) -> ResponseRetention {
+    let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind) else {
+        return ResponseRetention::Head;
+    };
+    let wants_body = !sampler.assertions.is_empty()
+        || !sampler.post_processors.is_empty()
+        || spec.embedded_resources.is_some()
+        || model.retains_previous_sample;
+    if wants_body {
+        ResponseRetention::Body(MAX_RETAINED_BODY_BYTES)
+    } else {
+        ResponseRetention::Head
+    }
+}
+
+/// Returns the request for a resource, with the data common to all requests of the sample.
+fn resource_request(
+    url: AbsoluteUrl,
+    like: &ResolvedHttpRequest,
+    spec: &HttpSamplerSpec,
+    scope: &mut VariableScope,
+) -> ResolvedHttpRequest {
+    let mut request = like.clone();
+    request.method = "GET".into();
+    request.body.clear();
+    request.media_type = None;
+    request.announces_body = false;
+    request.authorization = spec.preemptive_authorization(&url, scope);
+    request.url = url;
+    request
 }
 
 impl HttpSampleExchange {

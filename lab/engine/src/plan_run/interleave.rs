@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tympan_lab_plan::PlanNodeId;
 use tympan_lab_plan::model::{InterleaveMode, PlanModel, PlanNodeKind};
 
-use super::plan_thread::PlanThread;
+use super::controller_walk::ControllerWalk;
 
 /// The state of one thread in such a controller.
 #[derive(Debug, Clone)]
@@ -53,14 +53,14 @@ impl InterleaveState {
     }
 }
 
-impl PlanThread {
+impl ControllerWalk<'_> {
     /// Returns the next sampler, from one child per iteration.
     pub(super) fn next_interleaved_sampler(
         &mut self,
         node: PlanNodeId,
         mode: InterleaveMode,
     ) -> Option<PlanNodeId> {
-        let model = Arc::clone(&self.model);
+        let model = Arc::clone(&self.thread.model);
         let children = &model.nodes.get(node)?.children;
         let mut choice = match self.controller_state(node).choice.take() {
             Some(choice) => choice,
@@ -75,7 +75,7 @@ impl PlanThread {
         let mut choice = InterleaveState::new(count);
         self.reset_to_first_child(&mut choice, mode);
         if mode.across_threads {
-            choice.next_index = (self.scope.thread_number - 1) % count.max(1);
+            choice.next_index = (self.thread.scope.thread_number - 1) % count.max(1);
         }
         choice
     }
@@ -90,8 +90,8 @@ impl PlanThread {
         let children = &model.nodes.get(node)?.children;
         if !choice.is_over && self.controller_state(node).is_first {
             self.controller_state(node).is_first = false;
-            self.fire_iteration_events(node);
-            if self.is_ending {
+            self.counters.fire_iteration_events(node, self.thread);
+            if self.thread.is_ending {
                 return None;
             }
         }
@@ -123,7 +123,7 @@ impl PlanThread {
                 }
                 return Some(sampler);
             }
-            if self.is_ending {
+            if self.thread.is_ending {
                 return None;
             }
             let is_empty = model.nodes.get(child).is_none_or(|child| child.children.is_empty());
@@ -157,7 +157,7 @@ impl PlanThread {
     fn reset_to_first_child(&mut self, choice: &mut InterleaveState, mode: InterleaveMode) {
         let last = i64::try_from(choice.remaining_children.len()).unwrap_or(1) - 1;
         choice.next_index = if mode.is_random && last > 0 {
-            usize::try_from(self.scope.random_between(0, last)).unwrap_or(0)
+            usize::try_from(self.thread.scope.random_between(0, last)).unwrap_or(0)
         } else {
             0
         };

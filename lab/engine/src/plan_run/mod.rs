@@ -13,14 +13,19 @@ pub mod client_cache;
 mod controller_walk;
 mod cookie_jar;
 mod digest_auth;
+mod http_client;
 mod http_sample;
 mod interleave;
+mod iteration_event;
 mod plan_thread;
-mod request_builder;
 mod run;
 mod sample;
-mod script_hook;
+mod sample_evaluation;
+mod sample_timer;
+mod sample_totals;
 mod sub_sample;
+mod thread_context;
+mod transaction;
 
 pub use run::{
     LoadAmount, LoadOffer, PlanRunOutcome, RunMembership, RunOptions, SummaryLinePrinter, run_plan,

@@ -15,7 +15,8 @@ use tympan_lab_plan::{
     RunContext, TestPlan, VariableScope,
 };
 
-use super::plan_thread::{PlanRunState, PlanThread, ThreadGroupState};
+use super::plan_thread::PlanThread;
+use super::thread_context::{PlanRunState, ThreadContext, ThreadGroupState};
 use crate::load::{
     LoadObserver, LoadRun, LoadRunState, SampleRowWriter, VirtualUser, WorkerLoad, processor_count,
     run_load,
@@ -488,29 +489,30 @@ struct PlanThreadFactory {
 }
 
 impl PlanThreadFactory {
-    /// Creates a thread of a group; `numbers` has the numbers of the group and the thread, both from 1.
+    /// Creates a thread of a group. Both numbers count from 1.
     fn create_thread(
         &self,
         group: usize,
         squad: &Arc<ThreadGroupState>,
-        numbers: (usize, usize),
+        group_number: usize,
+        thread_number: usize,
     ) -> PlanThread {
         let mut scope = VariableScope::new(Arc::clone(&self.run_context));
         scope.copy_variables(&self.initial_scope);
-        scope.thread_number = numbers.1;
+        scope.thread_number = thread_number;
         let name = match self.model.groups.get(group) {
             Some(group) => group.name.evaluate(&mut scope).into_owned(),
             None => String::new(),
         };
-        scope.thread_name = format!("{name} {}-{}", numbers.0, numbers.1).into();
+        scope.thread_name = format!("{name} {group_number}-{thread_number}").into();
         scope.group_name = name.into();
         scope.group_root = self.model.groups.get(group).map_or(0, |group| group.root);
-        PlanThread::new(
+        PlanThread::new(ThreadContext::new(
             Arc::clone(&self.model),
             Arc::clone(&self.run_state),
             Arc::clone(squad),
             scope,
-        )
+        ))
     }
 }
 
@@ -549,12 +551,10 @@ impl GroupScheduler<'_> {
                     self.thread_factory.run_context.skip_user_seed();
                     continue;
                 }
-                let mut actor = self.thread_factory.create_thread(
-                    group,
-                    &squad,
-                    (self.group_count, thread + 1),
-                );
-                actor.lifetime = span.lifetime;
+                let actor = self
+                    .thread_factory
+                    .create_thread(group, &squad, self.group_count, thread + 1)
+                    .with_lifetime(span.lifetime);
                 if let Some(crew) = crews.get_mut(next % workers) {
                     crew.users.push((span.start, Box::new(actor) as Box<dyn VirtualUser>));
                 }
@@ -568,11 +568,7 @@ impl GroupScheduler<'_> {
                     seed,
                 );
                 rate += schedule.mean_rate();
-                self.add_arrival_loads(
-                    &mut crews,
-                    (&schedule, arrivals.max_visitors),
-                    (group, &squad),
-                );
+                self.add_arrival_loads(&mut crews, &schedule, arrivals.max_visitors, group, &squad);
             }
         }
         // With other processes, a process without work begins and ends with them.
@@ -625,8 +621,10 @@ impl GroupScheduler<'_> {
     fn add_arrival_loads(
         &self,
         crews: &mut Vec<WorkerLoad>,
-        (schedule, most): (&ArrivalSchedule, usize),
-        (group, squad): (usize, &Arc<ThreadGroupState>),
+        schedule: &ArrivalSchedule,
+        most: usize,
+        group: usize,
+        squad: &Arc<ThreadGroupState>,
     ) {
         let hired = Arc::new(AtomicUsize::new(0));
         let portion = self.thread_factory.run_context.portion;
@@ -642,7 +640,7 @@ impl GroupScheduler<'_> {
                 }
                 let thread =
                     usize::try_from(portion.global_index(thread as u64)).unwrap_or(thread) + 1;
-                let actor = casting.create_thread(group, &squad, (number, thread));
+                let actor = casting.create_thread(group, &squad, number, thread);
                 Some(Box::new(actor) as Box<dyn VirtualUser>)
             };
             let share = usize::try_from(portion.global_index(worker as u64)).unwrap_or(worker);

@@ -165,7 +165,8 @@ pub(super) fn render_heat_map(
     title: &str,
     rows: &[String],
     columns: &[Vec<u64>],
-    (last, axis): (f64, &str),
+    last: f64,
+    axis: &str,
 ) -> String {
     let most = columns.iter().flatten().copied().max().unwrap_or(0).max(1) as f64;
     let mut out = String::new();

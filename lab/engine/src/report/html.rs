@@ -172,11 +172,11 @@ fn write_charts(out: &mut String, results: &RunResults, total: &SampleStats) {
         let point = |(&second, values)| (f64::from(second) / unit, value(values));
         seconds.range(..whole).map(point).collect()
     };
-    let moments = timing_spans(&seconds, whole);
+    let spans = timing_spans(&seconds, whole);
     let quantile = |share: f64| -> Vec<(f64, f64)> {
         let point =
             |(second, times): &(f64, TimingHistogram)| (second / unit, ms(times.quantile(share)));
-        moments.iter().map(point).collect()
+        spans.iter().map(point).collect()
     };
     out.push_str("<h2>Over time</h2>");
     out.push_str(&chart::render_line_chart(
@@ -189,7 +189,7 @@ fn write_charts(out: &mut String, results: &RunResults, total: &SampleStats) {
             ChartLine { name: "99 %", class: "c3", points: quantile(0.99) },
         ],
     ));
-    out.push_str(&render_time_heat_map(&seconds, (unit, axis)));
+    out.push_str(&render_time_heat_map(&seconds, unit, axis));
     out.push_str(&chart::render_line_chart(
         "Throughput and errors",
         "1/s",
@@ -278,10 +278,7 @@ fn write_target(out: &mut String, results: &RunResults) {
 const HEAT_MAP_ROW_BOUNDS_MS: [u64; 12] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, u64::MAX];
 
-fn render_time_heat_map(
-    seconds: &BTreeMap<u32, RunSecondTotals>,
-    (unit, axis): (f64, &str),
-) -> String {
+fn render_time_heat_map(seconds: &BTreeMap<u32, RunSecondTotals>, unit: f64, axis: &str) -> String {
     let last = seconds.keys().next_back().copied().unwrap_or(0);
     let width = (last as usize / 120) + 1;
     let mut columns = vec![vec![0u64; HEAT_MAP_ROW_BOUNDS_MS.len()]; last as usize / width + 1];
@@ -306,7 +303,7 @@ fn render_time_heat_map(
         }))
         .collect();
     let end = (columns.len() * width) as f64 / unit;
-    chart::render_heat_map("Distribution of response times", &names, &columns, (end, axis))
+    chart::render_heat_map("Distribution of response times", &names, &columns, end, axis)
 }
 
 /// Columns of the label table, after the label.

@@ -556,7 +556,7 @@ mod tests {
         sheet.add_target_facts(&[at(0), at(1), at(2)]);
         let json = sheet.to_json();
         assert_eq!(json["target"]["cpu_seconds"], 1.0);
-        assert_eq!(json["target"]["most_memory_bytes"], 1002);
+        assert_eq!(json["target"]["max_memory_bytes"], 1002);
         assert!(sheet.to_html().contains("Memory of the tested process"), "{}", sheet.to_html());
         let mut unseen = ReportSheet::new("x");
         unseen.add_target_facts(&[]);

@@ -139,9 +139,9 @@ pub(super) fn target_to_json(processes: &[ProcessMetrics]) -> Value {
         Some(last) => json!({
             "cpu_seconds": processes.first().map(|first| last.cpu_time.saturating_sub(first.cpu_time).as_secs_f64()),
             "cpu_share": process_chart::cpu_share(processes),
-            "most_memory_bytes": most(&|facts| facts.memory_bytes),
-            "most_threads": most(&|facts| facts.thread_count),
-            "most_files": most(&|facts| facts.open_files),
+            "max_memory_bytes": most(&|facts| facts.memory_bytes),
+            "max_threads": most(&|facts| facts.thread_count),
+            "max_files": most(&|facts| facts.open_files),
             "disk_bytes": processes.first().map(|first| last.disk_bytes.saturating_sub(first.disk_bytes)),
             "pools": pools_to_json(processes),
         }),
@@ -155,7 +155,7 @@ fn pools_to_json(processes: &[ProcessMetrics]) -> Value {
             || processes.iter().flat_map(|facts| &facts.pools).filter(|pool| pool.name == name);
         let share = all().map(PoolUsage::used_share).fold(0.0, f64::max);
         let waiting = all().map(|pool| pool.waiting).fold(0.0, f64::max);
-        (name.to_owned(), json!({ "most_taken_share": share, "most_waiting": waiting }))
+        (name.to_owned(), json!({ "max_used_share": share, "max_waiting": waiting }))
     };
     Value::Object(process_chart::busiest_pools(processes).into_iter().map(of).collect())
 }

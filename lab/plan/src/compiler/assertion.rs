@@ -12,7 +12,7 @@ pub(super) fn compile_assertion<'a>(
     reader: &mut JmxElementReader,
     element: &JmxElement<'a>,
 ) -> Option<SampleAssertion> {
-    let judge = match element.class {
+    let assertion = match element.class {
         "ResponseAssertion" => compile_response_assertion(reader, element),
         "DurationAssertion" => SampleAssertion::Duration(
             reader.compile_property(element, "DurationAssertion.duration"),
@@ -73,7 +73,7 @@ pub(super) fn compile_assertion<'a>(
         reader.scope_variable(element);
     }
     reader.report_unread_properties(element);
-    Some(judge)
+    Some(assertion)
 }
 
 fn compile_response_assertion<'a>(

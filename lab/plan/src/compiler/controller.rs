@@ -89,8 +89,8 @@ impl<'a> JmxCompiler<'a> {
         levels: &ElementScope<'_, 'a>,
     ) -> Option<usize> {
         let mut kind = self.controller_kind(element)?;
-        if let PlanNodeKind::Transaction { is_parent: true, assertions: judges, .. } = &mut kind {
-            *judges = self.compile_assertions(element, levels);
+        if let PlanNodeKind::Transaction { is_parent: true, assertions, .. } = &mut kind {
+            *assertions = self.compile_assertions(element, levels);
         }
         let node = self.add_node(kind, element);
         let section = (element.class == "CriticalSectionController")
@@ -117,17 +117,17 @@ impl<'a> JmxCompiler<'a> {
             outer_scope: Some(levels),
             controller: levels.controller,
         };
-        let mut judges = Vec::new();
+        let mut assertions = Vec::new();
         for part in own.outermost_first() {
             match super::script::script_phase(part.class) {
                 Some(ScriptPhase::Assertion) => {
-                    judges.extend(self.compile_script(part).map(SampleAssertion::Script))
+                    assertions.extend(self.compile_script(part).map(SampleAssertion::Script))
                 }
                 Some(_) => {}
-                None => judges.extend(compile_assertion(&mut self.reader, part)),
+                None => assertions.extend(compile_assertion(&mut self.reader, part)),
             }
         }
-        judges
+        assertions
     }
 
     /// Adds the node that enters or leaves a critical section.
@@ -445,9 +445,9 @@ impl<'a> JmxCompiler<'a> {
         let mut sampler = PlanSampler::from_action(action);
         // JMeter runs the elements nearest to the plan first, and siblings in file order.
         for part in own.outermost_first() {
-            if let Some(moment) = super::script::script_phase(part.class) {
+            if let Some(phase) = super::script::script_phase(part.class) {
                 let Some(script) = self.compile_script(part) else { continue };
-                match moment {
+                match phase {
                     ScriptPhase::PreProcessor => sampler.pre_processors.push(script),
                     ScriptPhase::PostProcessor => {
                         sampler.post_processors.push(SamplePostProcessor::Script(script))
@@ -462,8 +462,8 @@ impl<'a> JmxCompiler<'a> {
                 sampler.timers.push(timer);
             } else if let Some(extractor) = compile_extractor(&mut self.reader, part) {
                 sampler.post_processors.push(SamplePostProcessor::Extractor(Box::new(extractor)));
-            } else if let Some(judge) = compile_assertion(&mut self.reader, part) {
-                sampler.assertions.push(judge);
+            } else if let Some(assertion) = compile_assertion(&mut self.reader, part) {
+                sampler.assertions.push(assertion);
             } else if part.class == "ResultAction" {
                 let action = self.compile_result_action(part);
                 sampler.post_processors.push(SamplePostProcessor::OnError(action));

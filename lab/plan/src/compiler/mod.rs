@@ -155,7 +155,7 @@ impl<'a> JmxCompiler<'a> {
     /// Returns true if the samplers in its scope collect the element.
     fn is_sampler_scoped(&self, element: &JmxElement<'_>) -> bool {
         let holds_script = script::script_phase(element.class)
-            .is_some_and(|moment| moment != script::ScriptPhase::Sampler);
+            .is_some_and(|phase| phase != script::ScriptPhase::Sampler);
         holds_script
             || scoped_element::is_sampler_scoped_class(element.class)
             || http_sampler::is_request_config(element.class)

@@ -141,10 +141,10 @@ impl CssSimpleSelector {
             Self::HasAttributePrefix(prefix) => {
                 tree.attributes(node).iter().any(|(name, _)| name.starts_with(prefix.as_str()))
             }
-            Self::Attribute { name, operator: how, value: expected } => {
+            Self::Attribute { name, operator, value: expected } => {
                 let actual =
                     value(name).map(|attribute_value| attribute_value.trim().to_lowercase());
-                match (how, actual) {
+                match (operator, actual) {
                     (CssAttributeOperator::NotEqual, actual) => {
                         actual.is_none_or(|actual| actual != *expected)
                     }
@@ -164,15 +164,15 @@ impl CssSimpleSelector {
             Self::AttributeMatches(name, pattern) => {
                 value(name).is_some_and(|attribute_value| pattern.is_match(attribute_value))
             }
-            Self::Nth { step: a, offset: b, is_of_type, is_from_end } => {
+            Self::Nth { step, offset, is_of_type, is_from_end } => {
                 let mut siblings = element_siblings(tree, node, *is_of_type);
                 if *is_from_end {
                     siblings.reverse();
                 }
                 let at = siblings.iter().position(|sibling| *sibling == node);
                 let at = at.and_then(|at| i64::try_from(at + 1).ok()).unwrap_or(0);
-                let rest = at - b;
-                if *a == 0 { rest == 0 } else { rest % a == 0 && rest / a >= 0 }
+                let rest = at - offset;
+                if *step == 0 { rest == 0 } else { rest % step == 0 && rest / step >= 0 }
             }
             Self::OnlyChild { is_of_type } => element_siblings(tree, node, *is_of_type).len() == 1,
             Self::Empty => !tree.children(node).iter().any(|child| match tree.kind(*child) {
@@ -189,11 +189,11 @@ impl CssSimpleSelector {
             Self::Not(selector) => !selector.matches(tree, node),
             Self::MatchesAny(selector) => selector.matches(tree, node),
             Self::ContainsMatch(selector) => !selector.select_below(tree, node).is_empty(),
-            Self::ContainsText { text, is_own_text: is_own } => {
-                element_text(tree, node, *is_own).to_lowercase().contains(text)
+            Self::ContainsText { text, is_own_text } => {
+                element_text(tree, node, *is_own_text).to_lowercase().contains(text)
             }
-            Self::TextMatches { pattern, is_own_text: is_own } => {
-                pattern.is_match(&element_text(tree, node, *is_own))
+            Self::TextMatches { pattern, is_own_text } => {
+                pattern.is_match(&element_text(tree, node, *is_own_text))
             }
         }
     }

@@ -171,7 +171,7 @@ fn evaluate_expression(expression: &XPathExpression, context: &XPathContext<'_>)
             evaluate_binary(*operator, (left, right), context)
         }
         XPathExpression::Call(function, arguments) => call_function(*function, arguments, context),
-        XPathExpression::Path { start: from, steps } => evaluate_path(from, steps, context),
+        XPathExpression::Path { start, steps } => evaluate_path(start, steps, context),
     }
 }
 

@@ -122,25 +122,25 @@ struct ScriptInterpreter<'a> {
 impl ScriptInterpreter<'_> {
     /// Applies the results that a BeanShell script sets through variables.
     fn apply_script_variables(&mut self) {
-        let stand = &mut *self.host.sample_context;
+        let sample_context = &mut *self.host.sample_context;
         if let Some(failed) = self.variables.get("Failure") {
-            stand.is_marked_failed |= failed.is_true();
+            sample_context.is_marked_failed |= failed.is_true();
         }
         let text = |name: &str| self.variables.get(name).map(ScriptValue::to_string);
         if let Some(code) = text("ResponseCode") {
-            stand.response.code = code;
+            sample_context.response.code = code;
         }
         if let Some(message) = text("ResponseMessage") {
-            stand.response.message = message;
+            sample_context.response.message = message;
         }
         if let Some(is_ok) = self.variables.get("IsSuccess") {
-            stand.is_ok = is_ok.is_true();
+            sample_context.is_ok = is_ok.is_true();
         }
-        if stand.is_marked_failed {
-            let failure_message = stand.failure.take().or_else(|| text("FailureMessage"));
-            stand.failure = Some(failure_message.unwrap_or_default());
+        if sample_context.is_marked_failed {
+            let failure_message = sample_context.failure.take().or_else(|| text("FailureMessage"));
+            sample_context.failure = Some(failure_message.unwrap_or_default());
         } else {
-            stand.failure = None;
+            sample_context.failure = None;
         }
     }
 
@@ -192,8 +192,8 @@ impl ScriptInterpreter<'_> {
                     }
                 }
             }
-            ScriptStatement::For { init: first, condition, update: after, body } => {
-                return self.run_loop(first, condition.as_ref(), after, body);
+            ScriptStatement::For { init, condition, update, body } => {
+                return self.run_loop(init, condition.as_ref(), update, body);
             }
             ScriptStatement::ForEach(name, list, body) => {
                 return self.run_for_each(name, list, body);
@@ -722,19 +722,22 @@ impl ScriptInterpreter<'_> {
         arguments: &[ScriptValue],
     ) -> InterpreterResult<ScriptValue> {
         let scope = &mut *self.host.scope;
-        let mut stand = Some(&mut *self.host.sample_context);
+        let mut sample_context = Some(&mut *self.host.sample_context);
         if is_previous
-            && let Some(ScriptSampleContext { previous_of_sampler: Some(previous), .. }) = stand
+            && let Some(ScriptSampleContext { previous_of_sampler: Some(previous), .. }) =
+                sample_context
         {
-            stand = previous.as_deref_mut();
+            sample_context = previous.as_deref_mut();
         }
-        let Some(stand) = stand.filter(|stand| !stand.is_absent) else {
+        let Some(sample_context) =
+            sample_context.filter(|sample_context| !sample_context.is_absent)
+        else {
             return Err(format!(
                 "java.lang.NullPointerException: Cannot invoke method {name}() on null object"
             ));
         };
         let text = || arguments.first().map(ScriptValue::to_string).unwrap_or_default();
-        let response = &mut stand.response;
+        let response = &mut sample_context.response;
         Ok(match name {
             "getResponseCode" => ScriptValue::from_text(response.code.as_str()),
             "getResponseMessage" => ScriptValue::from_text(response.message.as_str()),
@@ -748,13 +751,13 @@ impl ScriptInterpreter<'_> {
             "getRequestHeaders" => ScriptValue::from_text(&*response.request_headers_text()),
             "getUrlAsString" => ScriptValue::from_text(response.url.as_str()),
             "getSampleLabel" => ScriptValue::from_text(
-                stand.label.clone().unwrap_or_else(|| scope.sample_label.to_string()),
+                sample_context.label.clone().unwrap_or_else(|| scope.sample_label.to_string()),
             ),
             "getTime" => ScriptValue::Int(i64::try_from(response.elapsed_ms).unwrap_or(i64::MAX)),
             "getThreadName" => ScriptValue::from_text(&*scope.thread_name),
-            "isSuccessful" => ScriptValue::Bool(stand.is_ok),
+            "isSuccessful" => ScriptValue::Bool(sample_context.is_ok),
             "setSuccessful" => {
-                stand.is_ok = arguments.first().is_some_and(ScriptValue::is_true);
+                sample_context.is_ok = arguments.first().is_some_and(ScriptValue::is_true);
                 ScriptValue::Null
             }
             "setResponseCode" => {
@@ -772,7 +775,7 @@ impl ScriptInterpreter<'_> {
                 if name != "setResponseCodeOK" {
                     "OK".clone_into(&mut response.message);
                 }
-                stand.is_ok |= name == "setResponseOK";
+                sample_context.is_ok |= name == "setResponseOK";
                 ScriptValue::Null
             }
             "setResponseData" => {
@@ -780,7 +783,7 @@ impl ScriptInterpreter<'_> {
                 ScriptValue::Null
             }
             "setSampleLabel" => {
-                stand.label = Some(text());
+                sample_context.label = Some(text());
                 ScriptValue::Null
             }
             "getSamplerData" => ScriptValue::from_text(response.request_text()),
@@ -815,16 +818,22 @@ impl ScriptInterpreter<'_> {
     }
 
     fn call_assertion_result(&mut self, name: &str, arguments: &[ScriptValue]) -> ScriptValue {
-        let stand = &mut *self.host.sample_context;
+        let sample_context = &mut *self.host.sample_context;
         match name {
             "setFailure" => {
-                stand.is_marked_failed = arguments.first().is_some_and(ScriptValue::is_true)
+                sample_context.is_marked_failed =
+                    arguments.first().is_some_and(ScriptValue::is_true)
             }
-            "setFailureMessage" => stand.failure = arguments.first().map(ScriptValue::to_string),
+            "setFailureMessage" => {
+                sample_context.failure = arguments.first().map(ScriptValue::to_string)
+            }
             "getFailureMessage" => {
-                return stand.failure.as_deref().map_or(ScriptValue::Null, ScriptValue::from_text);
+                return sample_context
+                    .failure
+                    .as_deref()
+                    .map_or(ScriptValue::Null, ScriptValue::from_text);
             }
-            _ => return ScriptValue::Bool(stand.is_marked_failed),
+            _ => return ScriptValue::Bool(sample_context.is_marked_failed),
         }
         ScriptValue::Null
     }

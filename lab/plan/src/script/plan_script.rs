@@ -46,9 +46,9 @@ impl PlanScript {
     pub fn run(
         &self,
         scope: &mut VariableScope,
-        stand: &mut ScriptSampleContext,
+        sample_context: &mut ScriptSampleContext,
     ) -> Result<Option<String>, String> {
-        match self.run_to_value(scope, stand)? {
+        match self.run_to_value(scope, sample_context)? {
             ScriptValue::Null => Ok(None),
             value => Ok(Some(value.to_string())),
         }
@@ -58,7 +58,7 @@ impl PlanScript {
     pub(super) fn run_to_value(
         &self,
         scope: &mut VariableScope,
-        stand: &mut ScriptSampleContext,
+        sample_context: &mut ScriptSampleContext,
     ) -> Result<ScriptValue, String> {
         let text = self.text.evaluate(scope).into_owned();
         let parameters = self.parameters.evaluate(scope).into_owned();
@@ -79,7 +79,7 @@ impl PlanScript {
             &block,
             self.dialect,
             &parameters,
-            ScriptHost { scope, sample_context: stand },
+            ScriptHost { scope, sample_context },
         )
     }
 }

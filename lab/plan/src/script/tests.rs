@@ -98,15 +98,21 @@ fn samples_are_seen_and_judged() {
         body: "gone".to_owned(),
         ..SampleResponse::default()
     };
-    let mut stand = ScriptSampleContext::new(response, false);
-    let judge = "if (prev.getResponseCode().equals('404')) {\n  prev.setSuccessful(true)\n  AssertionResult.setFailure(true)\n  AssertionResult.setFailureMessage('body ' + prev.getResponseDataAsString())\n}";
-    script(judge, ScriptDialect::Groovy).unwrap().run(&mut scope(), &mut stand).unwrap();
-    assert!(stand.is_ok);
-    assert_eq!(stand.failure.as_deref(), Some("body gone"));
-    let mut stand = ScriptSampleContext::new(SampleResponse::default(), true);
-    let judge = "Failure = !SampleResult.isSuccessful() || true; FailureMessage = \"no\";";
-    script(judge, ScriptDialect::Java).unwrap().run(&mut scope(), &mut stand).unwrap();
-    assert_eq!(stand.failure.as_deref(), Some("no"));
+    let mut sample_context = ScriptSampleContext::new(response, false);
+    let judging_script = "if (prev.getResponseCode().equals('404')) {\n  prev.setSuccessful(true)\n  AssertionResult.setFailure(true)\n  AssertionResult.setFailureMessage('body ' + prev.getResponseDataAsString())\n}";
+    script(judging_script, ScriptDialect::Groovy)
+        .unwrap()
+        .run(&mut scope(), &mut sample_context)
+        .unwrap();
+    assert!(sample_context.is_ok);
+    assert_eq!(sample_context.failure.as_deref(), Some("body gone"));
+    let mut sample_context = ScriptSampleContext::new(SampleResponse::default(), true);
+    let judging_script = "Failure = !SampleResult.isSuccessful() || true; FailureMessage = \"no\";";
+    script(judging_script, ScriptDialect::Java)
+        .unwrap()
+        .run(&mut scope(), &mut sample_context)
+        .unwrap();
+    assert_eq!(sample_context.failure.as_deref(), Some("no"));
 }
 
 #[test]
@@ -195,11 +201,14 @@ fn variables_take_texts_only_and_properties_are_read_and_set_by_name() {
     let result = run("vars.put('out', 5)", ScriptDialect::Groovy);
     assert!(result.0.contains("MissingMethodException") && result.1.is_empty(), "{result:?}");
     let response = SampleResponse { code: "404".to_owned(), ..SampleResponse::default() };
-    let mut stand = ScriptSampleContext::new(response, false);
-    let judge = "if (prev.responseCode == '404') {\n  prev.successful = true\n  AssertionResult.failure = true\n  AssertionResult.failureMessage = \"code ${prev.responseCode}\"\n}\nlog.info 'seen'\nprintln 'seen'";
-    script(judge, ScriptDialect::Groovy).unwrap().run(&mut scope(), &mut stand).unwrap();
-    assert!(stand.is_ok);
-    assert_eq!(stand.failure.as_deref(), Some("code 404"));
+    let mut sample_context = ScriptSampleContext::new(response, false);
+    let judging_script = "if (prev.responseCode == '404') {\n  prev.successful = true\n  AssertionResult.failure = true\n  AssertionResult.failureMessage = \"code ${prev.responseCode}\"\n}\nlog.info 'seen'\nprintln 'seen'";
+    script(judging_script, ScriptDialect::Groovy)
+        .unwrap()
+        .run(&mut scope(), &mut sample_context)
+        .unwrap();
+    assert!(sample_context.is_ok);
+    assert_eq!(sample_context.failure.as_deref(), Some("code 404"));
     java(
         "vars.put(\"out\", new String(prev.getResponseData()) + ctx.getPreviousResult().getResponseCode());",
         "",

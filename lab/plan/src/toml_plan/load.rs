@@ -65,14 +65,14 @@ impl TomlCompiler<'_> {
         if stages.is_empty() {
             let rate = load.rate("rate").unwrap_or(1.0);
             let duration = self.read_duration(load, "duration");
-            add_rate_intervals(&mut stretches, (0.0, rate), load.duration("ramp"), duration);
+            add_rate_intervals(&mut stretches, 0.0, rate, load.duration("ramp"), duration);
         } else if load.has_key("rate") || load.has_key("duration") {
             load.add_finding(load.offset, "with `stage`, set rates and times in the stages");
         }
         for stage in stages {
             let rate = stage.rate("rate").unwrap_or(before);
             let duration = self.read_duration(stage, "for");
-            add_rate_intervals(&mut stretches, (before, rate), stage.duration("ramp"), duration);
+            add_rate_intervals(&mut stretches, before, rate, stage.duration("ramp"), duration);
             before = rate;
         }
         let process = load.text("arrivals");
@@ -167,7 +167,8 @@ impl TomlCompiler<'_> {
 /// Adds a ramp from one rate to the next and the hold after it; the ramp is part of the total time.
 fn add_rate_intervals(
     stretches: &mut Vec<RateInterval>,
-    (from, to): (f64, f64),
+    from: f64,
+    to: f64,
     ramp: Option<Duration>,
     duration: Duration,
 ) {

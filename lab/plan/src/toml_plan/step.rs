@@ -129,7 +129,7 @@ impl TomlCompiler<'_> {
         self.labels.insert(name.clone());
         let node =
             self.add_sampler(TextTemplate::literal(&name), SamplerAction::Http(Box::new(spec)));
-        let judges = table
+        let assertions = table
             .table("expect")
             .map(|expect| self.compile_expectations(expect))
             .unwrap_or_default();
@@ -137,7 +137,7 @@ impl TomlCompiler<'_> {
         if let Some(PlanNodeKind::Sampler(sampler)) =
             self.model.nodes.get_mut(node).map(|node| &mut node.kind)
         {
-            sampler.assertions = judges;
+            sampler.assertions = assertions;
             sampler.assertions.extend(extra_assertions);
             sampler.post_processors = after;
         }
@@ -369,7 +369,7 @@ impl TomlCompiler<'_> {
     }
 
     fn compile_expectations(&mut self, table: TomlTable<'_, '_>) -> Vec<SampleAssertion> {
-        let mut judges = Vec::new();
+        let mut assertions = Vec::new();
         let statuses = table.texts("status");
         for status in &statuses {
             if !status.text.parse::<u16>().is_ok_and(|status| (100..600).contains(&status)) {
@@ -378,9 +378,10 @@ impl TomlCompiler<'_> {
         }
         if !statuses.is_empty() {
             let texts = statuses.iter().map(|status| TextTemplate::literal(&status.text)).collect();
-            judges.push(response_assertion(
+            assertions.push(response_assertion(
                 AssertionSubject::Code,
-                (TextComparison::Equals, false),
+                TextComparison::Equals,
+                false,
                 texts,
             ));
         }
@@ -395,9 +396,10 @@ impl TomlCompiler<'_> {
                 if comparison == TextComparison::Contains {
                     check_pattern(&table, &text, &template);
                 }
-                judges.push(response_assertion(
+                assertions.push(response_assertion(
                     AssertionSubject::Body,
-                    (comparison, is_not),
+                    comparison,
+                    is_not,
                     vec![template],
                 ));
             }
@@ -405,23 +407,24 @@ impl TomlCompiler<'_> {
         for (name, value) in table.pairs("header") {
             let pattern =
                 format!("(?im)^{}:.*{}", regex::escape(&name.text), regex::escape(&value.text));
-            judges.push(response_assertion(
+            assertions.push(response_assertion(
                 AssertionSubject::Headers,
-                (TextComparison::Contains, false),
+                TextComparison::Contains,
+                false,
                 vec![TextTemplate::literal(&pattern)],
             ));
         }
         for (path, value) in table.pairs("json") {
             let expected = self.compile_template(&table, &value);
-            judges.push(json_assertion(&table, &path, Some(expected)));
+            assertions.push(json_assertion(&table, &path, Some(expected)));
         }
         if let Some(most) = table.duration("under") {
-            judges.push(SampleAssertion::Duration(TextTemplate::literal(
+            assertions.push(SampleAssertion::Duration(TextTemplate::literal(
                 &most.as_millis().max(1).to_string(),
             )));
         }
         table.report_unknown_keys();
-        judges
+        assertions
     }
 
     /// Returns the extractors of a step, and the assertions that fail it if there is nothing to extract.
@@ -429,7 +432,7 @@ impl TomlCompiler<'_> {
         &mut self,
         step: &TomlTable<'_, '_>,
     ) -> (Vec<SamplePostProcessor>, Vec<SampleAssertion>) {
-        let (mut after, mut judges) = (Vec::new(), Vec::new());
+        let (mut after, mut assertions) = (Vec::new(), Vec::new());
         for table in step.tables("extract") {
             let Some(name) = table.text("name") else {
                 table.add_finding(table.offset, "`extract` has no `name` for its result");
@@ -450,22 +453,24 @@ impl TomlCompiler<'_> {
                 match_number: TextTemplate::literal(&number),
                 default: default.clone().unwrap_or_default(),
             };
-            let (extractor, judge) = match sources {
+            let (extractor, assertion) = match sources {
                 (Some(text), None, None, between) if between.is_empty() => self.regex_extractor(
                     &table,
                     &text,
                     options,
-                    (ResponseField::Body, AssertionSubject::Body),
+                    ResponseField::Body,
+                    AssertionSubject::Body,
                 ),
                 (None, Some(text), None, between) if between.is_empty() => self.regex_extractor(
                     &table,
                     &text,
                     options,
-                    (ResponseField::Headers, AssertionSubject::Headers),
+                    ResponseField::Headers,
+                    AssertionSubject::Headers,
                 ),
                 (None, None, Some(text), between) if between.is_empty() => {
-                    let judge = json_assertion(&table, &text, None);
-                    (options.into_json_extractor(&text), judge)
+                    let assertion = json_assertion(&table, &text, None);
+                    (options.into_json_extractor(&text), assertion)
                 }
                 (None, None, None, between) if between.len() == 2 => {
                     self.boundary_extractor(&table, &between, options)
@@ -481,11 +486,11 @@ impl TomlCompiler<'_> {
             };
             after.push(SamplePostProcessor::Extractor(Box::new(extractor)));
             if default.is_none() {
-                judges.push(judge);
+                assertions.push(assertion);
             }
             table.report_unknown_keys();
         }
-        (after, judges)
+        (after, assertions)
     }
 
     fn regex_extractor(
@@ -493,7 +498,8 @@ impl TomlCompiler<'_> {
         table: &TomlTable<'_, '_>,
         text: &TomlText,
         options: ExtractionOptions,
-        (field, subject): (ResponseField, AssertionSubject),
+        field: ResponseField,
+        subject: AssertionSubject,
     ) -> (ResponseExtractor, SampleAssertion) {
         let pattern = self.compile_template(table, text);
         check_pattern(table, text, &pattern);
@@ -510,7 +516,7 @@ impl TomlCompiler<'_> {
             response_field: field,
             variable: None,
         };
-        (extractor, response_assertion(subject, (TextComparison::Contains, false), vec![pattern]))
+        (extractor, response_assertion(subject, TextComparison::Contains, false, vec![pattern]))
     }
 
     fn boundary_extractor(
@@ -525,9 +531,10 @@ impl TomlCompiler<'_> {
                 .map_or_else(TextTemplate::default, |text| self.compile_template(table, text))
         };
         let (left, right) = (text(0), text(1));
-        let judge = response_assertion(
+        let assertion = response_assertion(
             AssertionSubject::Body,
-            (TextComparison::Substring, false),
+            TextComparison::Substring,
+            false,
             vec![left.clone()],
         );
         let extractor = ResponseExtractor::Boundary {
@@ -539,7 +546,7 @@ impl TomlCompiler<'_> {
             clears_on_missing: false,
             response_field: ResponseField::Body,
         };
-        (extractor, judge)
+        (extractor, assertion)
     }
 }
 
@@ -582,7 +589,8 @@ fn override_headers(
 
 fn response_assertion(
     subject: AssertionSubject,
-    (comparison, is_not): (TextComparison, bool),
+    comparison: TextComparison,
+    is_not: bool,
     texts: Vec<TextTemplate>,
 ) -> SampleAssertion {
     // An expected status is a success, whatever its value.

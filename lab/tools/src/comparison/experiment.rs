@@ -305,7 +305,7 @@ impl LoadExperiment {
 fn jmeter_summary_line(results: &RunResults) -> String {
     let total = results.total_stats();
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let tally = SummaryTally {
+    let summary = SummaryTally {
         count: total.count(),
         sum_ms: ms(total.response_times.mean().mul_f64(total.count() as f64)),
         min_ms: (total.count() > 0).then(|| ms(total.response_times.min())),
@@ -314,7 +314,7 @@ fn jmeter_summary_line(results: &RunResults) -> String {
         first_start: None,
         last_end: 0,
     };
-    format_summary_line("summary", '=', &tally, ms(results.elapsed), None)
+    format_summary_line("summary", '=', &summary, ms(results.elapsed), None)
 }
 
 /// Counts the entries of a request.log after byte offset `from`.

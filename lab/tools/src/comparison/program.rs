@@ -71,10 +71,10 @@ impl MeasuredProgram {
     /// [`Error::ProgramFailed`] if it cannot be started, fails, or does not print the number.
     pub fn measure(&self) -> Result<ProgramMeasurement> {
         let command = self.words.join(" ");
-        let fail = |outcome: String, said: String| Error::ProgramFailed {
+        let fail = |outcome: String, stderr_tail: String| Error::ProgramFailed {
             command: command.clone(),
             outcome,
-            stderr_tail: said,
+            stderr_tail,
         };
         let (program, arguments) = self
             .words
@@ -93,9 +93,9 @@ impl MeasuredProgram {
         let output = child.stdout.take().map(read_all).unwrap_or_default();
         let (status, usage) = wait_for_child(child.id()).map_err(Error::Engine)?;
         let elapsed = started.elapsed();
-        let said = reader.join().unwrap_or_default();
+        let stderr = reader.join().unwrap_or_default();
         if !status.success() {
-            return Err(fail(format!("failed ({status})"), stderr_tail(&said)));
+            return Err(fail(format!("failed ({status})"), stderr_tail(&stderr)));
         }
         let metric = match &self.metric {
             None => None,

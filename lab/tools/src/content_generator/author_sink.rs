@@ -90,8 +90,8 @@ impl ContentSink for AuthorContentSink {
                 fields.extend(tags.iter().map(|tag| ("./jcr:content/cq:tags", tag.as_str())));
                 self.post_form(path, &fields)
             }
-            ContentItem::Image { folder, name, unique_file: file } => {
-                let bytes = image::generate_png(seed, *file);
+            ContentItem::Image { folder, name, unique_file } => {
+                let bytes = image::generate_png(seed, *unique_file);
                 let (media_type, body) =
                     build_upload_form((name, "image/png"), MULTIPART_BOUNDARY, &[&bytes]);
                 self.post(folder, &media_type, &body)

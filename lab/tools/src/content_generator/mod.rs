@@ -71,9 +71,9 @@ impl ContentTotals {
                 self.tags += 1;
                 self.text_bytes += title.len() as u64;
             }
-            ContentItem::Image { unique_file: file, .. } => {
+            ContentItem::Image { unique_file, .. } => {
                 self.images += 1;
-                self.image_bytes += image::image_size(seed, *file);
+                self.image_bytes += image::image_size(seed, *unique_file);
             }
             ContentItem::Page { title, properties, .. } => {
                 self.pages += 1;

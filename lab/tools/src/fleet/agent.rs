@@ -54,14 +54,9 @@ pub fn serve_agent(carrier: AgentTransport) -> Result<()> {
         AgentTransport::Stdio => {
             run_job(&mut io::stdin(), &AgentFrameSender::new(Box::new(io::stdout())), None)
         }
-        AgentTransport::Dial {
-            controller,
-            fleet_token: token,
-            portion_index: index,
-            connect_timeout: timeout,
-        } => {
-            let (mut input, output) = dial_controller(&controller, &token, timeout)?;
-            run_job(&mut input, &AgentFrameSender::new(Box::new(output)), index)
+        AgentTransport::Dial { controller, fleet_token, portion_index, connect_timeout } => {
+            let (mut input, output) = dial_controller(&controller, &fleet_token, connect_timeout)?;
+            run_job(&mut input, &AgentFrameSender::new(Box::new(output)), portion_index)
         }
     }
 }
@@ -126,12 +121,12 @@ fn run_job(input: &mut dyn Read, output: &AgentFrameSender, index: Option<usize>
         }
     };
     output.send_frame(AgentFrameKind::Ready, &[]).map_err(|error| connection_lost(&error))?;
-    let orders = Arc::new(ControllerSignals::default());
-    let (starts, moments) = channel();
+    let signals = Arc::new(ControllerSignals::default());
+    let (start_sender, start_times) = channel();
     let mut messenger = AgentReporter {
         frame_sender: output.clone(),
-        signals: Arc::clone(&orders),
-        start_times: moments,
+        signals: Arc::clone(&signals),
+        start_times,
         wants_rows: job.wants_rows,
         clock,
         part_number: 0,
@@ -155,9 +150,9 @@ fn run_job(input: &mut dyn Read, output: &AgentFrameSender, index: Option<usize>
         })
         .map_err(Error::Engine)?;
     // The controller closes the connection after it has read the last message.
-    listen_to_controller(input, output, &orders, &starts, clock);
-    drop(starts);
-    orders.is_only_agent.store(true, Ordering::SeqCst);
+    listen_to_controller(input, output, &signals, &start_sender, clock);
+    drop(start_sender);
+    signals.is_only_agent.store(true, Ordering::SeqCst);
     let was_over = over.load(Ordering::SeqCst);
     let outcome =
         worker.join().unwrap_or_else(|_| Err(Error::FleetConnection("the load failed".to_owned())));
@@ -275,8 +270,8 @@ impl AgentTask {
 fn listen_to_controller(
     input: &mut dyn Read,
     output: &AgentFrameSender,
-    orders: &ControllerSignals,
-    starts: &Post<u64>,
+    signals: &ControllerSignals,
+    start_sender: &Post<u64>,
     clock: Instant,
 ) {
     while let Ok(Some((kind, body))) = frame::read_frame(input) {
@@ -288,10 +283,10 @@ fn listen_to_controller(
             }
             AgentFrameKind::Start => {
                 if let Some(at) = interval_codec::IntervalDecoder(&body).read_number() {
-                    starts.send(at).ok();
+                    start_sender.send(at).ok();
                 }
             }
-            AgentFrameKind::Stop => orders.is_stop_requested.store(true, Ordering::SeqCst),
+            AgentFrameKind::Stop => signals.is_stop_requested.store(true, Ordering::SeqCst),
             _ => {}
         }
     }

@@ -162,7 +162,7 @@ impl AgentFleet {
         let rows = rows.map(SampleRowFile::create).transpose()?;
         let clock = Instant::now();
         let (post, events) = channel();
-        let (ready_agents, early) = self.gather_agents(&job, files, (clock, &post), &events)?;
+        let (ready_agents, early) = self.gather_agents(&job, files, clock, &post, &events)?;
         drop(post);
         say(&format!("the load is divided among {count} agents"));
         if is_plan {
@@ -191,10 +191,10 @@ impl AgentFleet {
         if let Some(rows) = conductor.row_file.take() {
             rows.finish()?;
         }
-        let tally = conductor.summary_teller.total().clone();
+        let total = conductor.summary_teller.total().clone();
         let mut results = conductor.merger.into_results();
         results.limit_traces(most_traces);
-        Ok(FleetOutcome { results, final_tally: tally, faults: conductor.faults })
+        Ok(FleetOutcome { results, final_tally: total, faults: conductor.faults })
     }
 
     /// Starts agents, accepts others, and waits until all have accepted their jobs.
@@ -202,7 +202,8 @@ impl AgentFleet {
         self,
         job: &AgentJob,
         files: &[PathBuf],
-        (clock, post): (Instant, &Post<AgentEvent>),
+        clock: Instant,
+        post: &Post<AgentEvent>,
         events: &Receiver<AgentEvent>,
     ) -> Result<(Vec<ReadyAgent>, Vec<ReceivedAgentFrame>)> {
         let count = self.agent_count();
@@ -216,7 +217,7 @@ impl AgentFleet {
         }
         let claims = PortionClaims::with_preclaimed(count, lines.len());
         let give =
-            |line: AgentConnection| spawn_agent_thread(line, (job, files), &claims, (clock, post));
+            |line: AgentConnection| spawn_agent_thread(line, job, files, &claims, clock, post);
         for line in lines {
             give(line)?;
         }
@@ -242,9 +243,9 @@ impl AgentFleet {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() >= until {
-                let ready = ready_agents.iter().flatten().count();
+                let ready_count = ready_agents.iter().flatten().count();
                 return Err(Error::FleetConnection(format!(
-                    "only {ready} of {count} agents were ready after {} s; nothing was sent to the target",
+                    "only {ready_count} of {count} agents were ready after {} s; nothing was sent to the target",
                     self.start_timeout.as_secs()
                 )));
             }
@@ -277,26 +278,23 @@ impl PortionClaims {
 /// Starts the thread that communicates with an agent for the whole run.
 fn spawn_agent_thread(
     line: AgentConnection,
-    (job, files): (&AgentJob, &[PathBuf]),
+    job: &AgentJob,
+    files: &[PathBuf],
     claims: &PortionClaims,
-    (clock, post): (Instant, &Post<AgentEvent>),
+    clock: Instant,
+    post: &Post<AgentEvent>,
 ) -> Result<()> {
     let (job, files, claims, post) = (job.clone(), files.to_vec(), claims.clone(), post.clone());
     let speak = move || {
-        let AgentConnection {
-            name,
-            reader: mut input,
-            writer: output,
-            portion_index: index,
-            process,
-        } = line;
+        let AgentConnection { name, mut reader, writer: output, portion_index: index, process } =
+            line;
         let output = AgentFrameSender::new(output);
-        let agent = match receive_hello(&mut *input, (&name, index), &claims) {
+        let agent = match receive_hello(&mut *reader, &name, index, &claims) {
             // More agents dialed in than needed; reject the surplus.
             Ok(None) => return,
             Ok(Some((index, name))) => {
                 let job = job.for_agent(index as u64, claimed_count(&claims));
-                send_job(&mut *input, &output, (&job, &files), clock)
+                send_job(&mut *reader, &output, &job, &files, clock)
                     .map(|(offset_us, early)| {
                         (
                             ReadyAgent {
@@ -328,7 +326,7 @@ fn spawn_agent_thread(
             }
         };
         let reason = loop {
-            match frame::read_frame(&mut *input) {
+            match frame::read_frame(&mut *reader) {
                 Ok(Some((kind, body))) => {
                     if post.send(AgentEvent::Frame(index, kind, body)).is_err() {
                         return;
@@ -351,7 +349,8 @@ fn claimed_count(claims: &PortionClaims) -> u64 {
 /// Receives the hello message of an agent; `None` if every portion is assigned.
 fn receive_hello(
     input: &mut dyn Read,
-    (name, index): (&str, Option<usize>),
+    name: &str,
+    index: Option<usize>,
     claims: &PortionClaims,
 ) -> Result<Option<(usize, String)>, String> {
     let first = frame::read_frame(input).map_err(|error| error.to_string())?;
@@ -382,7 +381,8 @@ type AgentBriefing = (i64, Vec<(AgentFrameKind, Vec<u8>)>);
 fn send_job(
     input: &mut dyn Read,
     output: &AgentFrameSender,
-    (job, files): (&AgentJob, &[PathBuf]),
+    job: &AgentJob,
+    files: &[PathBuf],
     clock: Instant,
 ) -> Result<AgentBriefing, String> {
     let lost = |error: std::io::Error| format!("connection lost: {error}");

@@ -71,12 +71,12 @@ pub(super) fn start_agent(placement: &AgentPlacement, index: usize) -> Result<Ag
             command.args(["agent", "--stdio"]);
             ("this machine".to_owned(), command)
         }
-        AgentPlacement::Ssh { ssh_program: ssh, host, program } => {
+        AgentPlacement::Ssh { ssh_program, host, program } => {
             // Otherwise the name could be parsed as an option of ssh.
             if host.starts_with('-') || host.is_empty() {
                 return Err(Error::UnusableInput(format!("invalid host `{host}`")));
             }
-            let mut command = Command::new(ssh);
+            let mut command = Command::new(ssh_program);
             command.args(["-o", "BatchMode=yes", host, program, "lab", "agent", "--stdio"]);
             (host.clone(), command)
         }

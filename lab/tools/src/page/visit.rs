@@ -523,7 +523,7 @@ fn visits_to_json(url: &str, visits: &[PageVisit], last: &PageVisit) -> Value {
         "url": url,
         "times_ms": visits.iter().map(|visit| ms(visit.load_time())).collect::<Vec<f64>>(),
         "requests": last.visit_requests.len(),
-        "kept_by_browser": last.browser_cache_hits,
+        "browser_cached": last.browser_cache_hits,
         "cached_share": hits as f64 / last.visit_requests.len().max(1) as f64,
         "elements": elements,
     })

@@ -113,30 +113,25 @@ fn build_endurance_sheet(endurance: &EnduranceTrial, measured: &PhaseMeasurement
     sheet.judged_goals = judge_goals(&with_error_bound(&endurance.goals), &measured.results);
     sheet.judged_goals.extend(judge_pace(measured));
     let all = collect_series(endurance, measured);
-    let TrendTable {
-        grid,
-        json_fields: trends,
-        worsened: worse,
-        inconclusive: unclear,
-        judged_count: judged,
-    } = build_trend_table(&all, endurance.max_trend_per_hour);
+    let TrendTable { grid, json_fields, worsened, inconclusive, judged_count } =
+        build_trend_table(&all, endurance.max_trend_per_hour);
     for doubt in &measured.doubts {
         sheet.add_verdict(ReportTone::Doubtful, doubt.clone());
     }
     if measured.is_unreachable() {
         sheet.add_verdict(ReportTone::Doubtful, "the target never responded");
     }
-    if !unclear.is_empty() {
+    if !inconclusive.is_empty() {
         sheet.add_verdict(
             ReportTone::Doubtful,
             format!(
                 "too little data: the measurements do not exclude a degradation of {}; run longer or with \
                  more load",
-                unclear.join(", ")
+                inconclusive.join(", ")
             ),
         );
     }
-    match (judged, worse.is_empty()) {
+    match (judged_count, worsened.is_empty()) {
         (0, _) => sheet.add_verdict(
             ReportTone::Doubtful,
             format!(
@@ -145,7 +140,7 @@ fn build_endurance_sheet(endurance: &EnduranceTrial, measured: &PhaseMeasurement
                 format_response_time(endurance.warm_up)
             ),
         ),
-        (_, true) if !unclear.is_empty() => {}
+        (_, true) if !inconclusive.is_empty() => {}
         (_, true) => sheet.add_verdict(
             ReportTone::Good,
             format!(
@@ -153,12 +148,12 @@ fn build_endurance_sheet(endurance: &EnduranceTrial, measured: &PhaseMeasurement
                 endurance.max_trend_per_hour * 100.0
             ),
         ),
-        (_, false) => sheet.add_verdict(ReportTone::Bad, format!("gets worse: {}", worse.join(", "))),
+        (_, false) => sheet.add_verdict(ReportTone::Bad, format!("gets worse: {}", worsened.join(", "))),
     }
     let mut table = super::phase_grid("The whole run");
     super::add_phase_row(&mut table, measured, ReportTone::Plain, "");
     sheet.parts.push(ReportPart::Table(table));
-    if judged > 0 {
+    if judged_count > 0 {
         sheet.parts.push(ReportPart::Table(grid));
     }
     for series in &all {
@@ -171,7 +166,7 @@ fn build_endurance_sheet(endurance: &EnduranceTrial, measured: &PhaseMeasurement
     }
     // Processors only; memory, threads and files are among the figures above.
     sheet.parts.extend(super::process_charts(&[measured]).into_iter().take(1));
-    sheet.json_result = json!({ "run": measured.to_json(), "trends": trends });
+    sheet.json_result = json!({ "run": measured.to_json(), "trends": json_fields });
     sheet
 }
 

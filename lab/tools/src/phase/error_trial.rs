@@ -128,10 +128,10 @@ pub fn run_error_trial(
         None => Vec::new(),
     };
     let mut sheet = build_error_sheet(trial, [&alone, &beside, &mistakes], &survived);
-    if let Some(fates) = slow {
-        sheet.parts.push(ReportPart::Table(fates.to_grid()));
+    if let Some(stats) = slow {
+        sheet.parts.push(ReportPart::Table(stats.to_grid()));
         if let Value::Object(fields) = &mut sheet.json_result {
-            fields.insert("slow".to_owned(), fates.to_json());
+            fields.insert("slow".to_owned(), stats.to_json());
         }
     }
     Ok(sheet)
@@ -243,7 +243,7 @@ fn build_error_sheet(
     sheet.parts.extend(process_charts(&healthy));
     sheet.json_result = json!({
         "alone": alone.to_json(), "beside": beside.to_json(), "errors": json_entries,
-        "answered_rightly": are_right, "healthy_unharmed": is_unharmed, "outages": outages,
+        "correct_responses": are_right, "healthy_unaffected": is_unharmed, "outages": outages,
     });
     sheet
 }

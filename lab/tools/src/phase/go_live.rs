@@ -206,7 +206,7 @@ fn build_go_live_sheet(launch: &GoLiveTrial, all: &[PhaseMeasurement]) -> Report
         "average_per_second": launch.expected_traffic.average_rate,
         "peak_per_second": launch.expected_traffic.peak_rate,
         "factor": launch.peak_multiplier,
-        "holds_times_the_peak": if highest_rate > 0.0 { Value::from(times) } else { Value::Null },
+        "peak_multiple": if highest_rate > 0.0 { Value::from(times) } else { Value::Null },
     });
     sheet
 }

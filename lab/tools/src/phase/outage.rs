@@ -278,7 +278,7 @@ impl OutageResult {
             "failed_share": self.during_outage.total_stats.error_rate(),
             "reasons": self.during_outage.total_stats.failure_reason_counts,
             "placeholder_shown": placeholder.map(|(is_seen, _)| is_seen),
-            "whole_again_s": placeholder.and_then(|(_, whole)| Some((*whole)?.as_secs_f64())),
+            "recovered_after_s": placeholder.and_then(|(_, whole)| Some((*whole)?.as_secs_f64())),
             "stays_up": stays_up,
             "recovers": recovers,
         })

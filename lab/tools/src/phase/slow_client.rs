@@ -145,8 +145,8 @@ struct SlowClientPool {
 
 impl SlowClientPool {
     fn new(target: Arc<LoadTarget>, clients: usize) -> Self {
-        let fates = SlowClientStats { client_count: clients, ..SlowClientStats::default() };
-        Self { target, clients: (0..clients).map(|_| None).collect(), stats: fates }
+        let stats = SlowClientStats { client_count: clients, ..SlowClientStats::default() };
+        Self { target, clients: (0..clients).map(|_| None).collect(), stats }
     }
 
     /// Lets each client send a byte or connect.
@@ -201,7 +201,7 @@ impl SlowClient {
     }
 
     /// Sends a byte; returns false once the connection has ended.
-    fn send_byte(&mut self, now: Instant, fates: &mut SlowClientStats) -> bool {
+    fn send_byte(&mut self, now: Instant, stats: &mut SlowClientStats) -> bool {
         let mut response = [0; 16];
         match self.socket.read(&mut response) {
             Err(error)
@@ -212,13 +212,13 @@ impl SlowClient {
                 self.sent_bytes += self.socket.write(&[byte]).unwrap_or(0);
                 return true;
             }
-            Err(_) => fates.closed_without_response += 1,
+            Err(_) => stats.closed_without_response += 1,
             Ok(length) => match parse_status(response.get(..length).unwrap_or_default()) {
-                Some(status) => *fates.responses_by_status.entry(status).or_default() += 1,
-                None => fates.closed_without_response += 1,
+                Some(status) => *stats.responses_by_status.entry(status).or_default() += 1,
+                None => stats.closed_without_response += 1,
             },
         }
-        fates.record_duration(self, now);
+        stats.record_duration(self, now);
         false
     }
 }
@@ -269,7 +269,7 @@ mod tests {
         until_ended(&mut crowd, started + Duration::from_secs(7));
         drop(listener.accept().unwrap());
         until_ended(&mut crowd, started + Duration::from_secs(8));
-        let fates = crowd.into_stats(started + Duration::from_secs(9));
+        let stats = crowd.into_stats(started + Duration::from_secs(9));
         let (answered, longest) = (BTreeMap::from([(408, 1)]), Duration::from_secs(7));
         let expected = SlowClientStats {
             client_count: 1,
@@ -280,8 +280,8 @@ mod tests {
             open_at_end: 1,
             longest_connection: longest,
         };
-        assert_eq!(fates, expected);
-        assert_eq!(fates.to_grid().rows[0].1[3], "1 with 408");
+        assert_eq!(stats, expected);
+        assert_eq!(stats.to_grid().rows[0].1[3], "1 with 408");
     }
 
     #[test]
@@ -290,8 +290,8 @@ mod tests {
         drop(listener);
         crowd.advance_all(Instant::now());
         crowd.advance_all(Instant::now());
-        let fates = crowd.into_stats(Instant::now());
-        assert_eq!((fates.opened, fates.rejected, fates.open_at_end), (4, 4, 0));
+        let stats = crowd.into_stats(Instant::now());
+        assert_eq!((stats.opened, stats.rejected, stats.open_at_end), (4, 4, 0));
     }
 
     #[test]

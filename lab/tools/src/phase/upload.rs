@@ -306,30 +306,23 @@ impl VirtualUser for UploadUser {
     fn next_step(&mut self, turn: &mut UserTurn<'_>) -> UserStep {
         let reply = std::mem::take(&mut turn.outcomes).into_iter().next();
         match (std::mem::replace(&mut self.state, UploadState::Idle), reply) {
-            (UploadState::Uploading { asset_name: name, due_at: due }, Some(reply)) => {
-                self.handle_upload_response(turn, name, due, &reply)
+            (UploadState::Uploading { asset_name, due_at }, Some(reply)) => {
+                self.handle_upload_response(turn, asset_name, due_at, &reply)
             }
             (
-                UploadState::Processing {
-                    asset_name: name,
-                    uploaded_at: since,
-                    is_poll_pending: true,
-                },
+                UploadState::Processing { asset_name, uploaded_at, is_poll_pending: true },
                 Some(reply),
-            ) => self.handle_state_response(turn, name, since, &reply),
-            (UploadState::Processing { asset_name: name, uploaded_at: since, .. }, None) => {
-                let request = self.shared.state_request(&name);
-                self.state = UploadState::Processing {
-                    asset_name: name,
-                    uploaded_at: since,
-                    is_poll_pending: true,
-                };
+            ) => self.handle_state_response(turn, asset_name, uploaded_at, &reply),
+            (UploadState::Processing { asset_name, uploaded_at, .. }, None) => {
+                let request = self.shared.state_request(&asset_name);
+                self.state =
+                    UploadState::Processing { asset_name, uploaded_at, is_poll_pending: true };
                 UserStep::Fetch(request)
             }
             _ if turn.is_stopping => UserStep::Leave,
             _ => {
-                let (name, request) = self.shared.next_upload();
-                self.state = UploadState::Uploading { asset_name: name, due_at: turn.due_at };
+                let (asset_name, request) = self.shared.next_upload();
+                self.state = UploadState::Uploading { asset_name, due_at: turn.due_at };
                 UserStep::Fetch(request)
             }
         }

@@ -48,7 +48,7 @@ pub fn render_map_svg(project: &PerformanceProject) -> String {
     }
     for element in &project.elements {
         if let Some(&(x, y)) = positions.get(element.name.as_str()) {
-            write_map_box(&mut out, project, element, (x, y));
+            write_map_box(&mut out, project, element, x, y);
         }
     }
     out.push_str("</svg>");
@@ -110,7 +110,8 @@ fn write_map_box(
     out: &mut String,
     project: &PerformanceProject,
     element: &MapElement,
-    (x, y): (usize, usize),
+    x: usize,
+    y: usize,
 ) {
     let color = project.element_color(element);
     let (fill, label) = match color {

@@ -119,7 +119,7 @@ impl LogReplay {
         let times = schedule_visits(&sent, self.speed);
         let planned = times.last().copied().unwrap_or_default();
         let left_out = (visits.len() - sent.len()) as u64;
-        let stage = Arc::new(LogReplayContext {
+        let context = Arc::new(LogReplayContext {
             replay: self.clone(),
             base_url: base,
             target,
@@ -127,7 +127,7 @@ impl LogReplay {
         });
         let workers = if self.worker_count == 0 { processor_count() } else { self.worker_count };
         let load = LoadRun {
-            worker_loads: assign_visits(&stage, sent, &times, workers),
+            worker_loads: assign_visits(&context, sent, &times, workers),
             stop_after: None,
             drain_timeout: self.timeout.min(Duration::from_secs(5)),
             run_state: Arc::new(LoadRunState::default()),
@@ -169,7 +169,7 @@ fn visit_labels(visits: &[AccessLogVisit]) -> HashMap<(String, String), String> 
 
 /// Distributes each client's visits over its connections in turn, and the connections over the workers.
 fn assign_visits(
-    stage: &Arc<LogReplayContext>,
+    context: &Arc<LogReplayContext>,
     visits: Vec<AccessLogVisit>,
     times: &[Duration],
     workers: usize,
@@ -193,7 +193,7 @@ fn assign_visits(
     for (number, lane) in lanes.into_iter().enumerate() {
         let start = lane.first().map_or(Duration::ZERO, |(due, _)| *due);
         let player = LogReplayUser {
-            context: Arc::clone(stage),
+            context: Arc::clone(context),
             visits: lane.into_iter(),
             next_visit: None,
             replay_start: None,

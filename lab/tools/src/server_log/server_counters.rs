@@ -12,7 +12,7 @@ use std::time::Duration;
 const REQUEST_COUNTERS: [&str; 2] = ["tympan_requests_total", "http_requests_total"];
 /// Counters of requests answered without rendering, with a description of each.
 const CACHED_COUNTERS: [(&str, &str); 2] = [
-    ("tympan_answered_at_once_total", "responses came from the server's memory"),
+    ("tympan_response_cache_hits_total", "responses came from the server's memory"),
     ("tympan_fragment_hits_total", "components came from the server's fragment cache"),
 ];
 /// Prefixes of the names of request histograms; their unit is the second.
@@ -156,20 +156,20 @@ mod tests {
 
     const BEFORE: &str = "# TYPE tympan_requests_total counter\n\
         tympan_requests_total{role=\"publish\"} 5\n\
-        tympan_answered_at_once_total{role=\"publish\"} 2\n\
+        tympan_response_cache_hits_total{role=\"publish\"} 2\n\
         tympan_fragment_hits_total{role=\"publish\"} 1\n\
-        tympan_request_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"0.1\"} 3\n\
-        tympan_request_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"+Inf\"} 4\n";
+        tympan_request_duration_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"0.1\"} 3\n\
+        tympan_request_duration_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"+Inf\"} 4\n";
 
     #[test]
     fn what_rose_is_counted_by_buckets_of_gets() {
         let after = "tympan_requests_total{role=\"publish\"} 9\n\
-            tympan_answered_at_once_total{role=\"publish\"} 2\n\
+            tympan_response_cache_hits_total{role=\"publish\"} 2\n\
             tympan_fragment_hits_total{role=\"publish\"} 1\n\
-            tympan_request_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"0.1\"} 5\n\
-            tympan_request_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"0.5\"} 6\n\
-            tympan_request_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"+Inf\"} 7\n\
-            tympan_request_seconds_bucket{role=\"publish\",method=\"POST\",status=\"2xx\",le=\"0.1\"} 8\n";
+            tympan_request_duration_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"0.1\"} 5\n\
+            tympan_request_duration_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"0.5\"} 6\n\
+            tympan_request_duration_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"+Inf\"} 7\n\
+            tympan_request_duration_seconds_bucket{role=\"publish\",method=\"POST\",status=\"2xx\",le=\"0.1\"} 8\n";
         let rise = ServerCounters::parse(after).difference_since(&ServerCounters::parse(BEFORE));
         assert_eq!(rise.request_count(), Some(4.0));
         assert_eq!(rise.cached_count(), Some(None));
@@ -185,10 +185,12 @@ mod tests {
             (rise.request_count(), rise.cached_count(), rise.request_times(1)),
             (Some(3.0), None, None)
         );
-        let before =
-            ServerCounters::parse("tympan_answered_at_once_total 1\ntympan_fragment_hits_total 0");
-        let after =
-            ServerCounters::parse("tympan_answered_at_once_total 4\ntympan_fragment_hits_total 0");
+        let before = ServerCounters::parse(
+            "tympan_response_cache_hits_total 1\ntympan_fragment_hits_total 0",
+        );
+        let after = ServerCounters::parse(
+            "tympan_response_cache_hits_total 4\ntympan_fragment_hits_total 0",
+        );
         let words = "responses came from the server's memory";
         assert_eq!(after.difference_since(&before).cached_count(), Some(Some((3.0, words))));
     }

@@ -98,11 +98,11 @@ impl ToughDayRun<'_> {
         // Writing to a string cannot fail.
         for phase in &self.config.phases {
             let load = match &phase.load_mode {
-                ToughLoadMode::Normal { users, pause: wait } => {
+                ToughLoadMode::Normal { users, pause } => {
                     format!(
                         "normal: {} users, {} between executions",
                         format_ramp(users),
-                        format_response_time(*wait)
+                        format_response_time(*pause)
                     )
                 }
                 ToughLoadMode::ConstantLoad { rate } => {

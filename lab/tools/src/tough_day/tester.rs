@@ -87,8 +87,8 @@ impl ToughTester {
     fn next_step(&mut self, now: Instant) -> UserStep {
         loop {
             match self.pending_actions.pop_front() {
-                Some(ToughAction::AddedToTree { tree, node_number: number }) => {
-                    self.shared_state.finish_tree_node(tree, number)
+                Some(ToughAction::AddedToTree { tree, node_number }) => {
+                    self.shared_state.finish_tree_node(tree, node_number)
                 }
                 Some(ToughAction::Offer(kind, path)) => self.shared_state.offer_content(kind, path),
                 Some(ToughAction::Send { label, request }) => {
@@ -117,8 +117,8 @@ impl ToughTester {
     /// Abandons the rest of an execution. Its tree node counts as finished.
     fn abandon_execution(&mut self) {
         for act in std::mem::take(&mut self.pending_actions) {
-            if let ToughAction::AddedToTree { tree, node_number: number } = act {
-                self.shared_state.finish_tree_node(tree, number);
+            if let ToughAction::AddedToTree { tree, node_number } = act {
+                self.shared_state.finish_tree_node(tree, node_number);
             }
         }
     }
@@ -146,10 +146,10 @@ impl ToughTester {
         act: ToughAction,
         reply: &ExchangeOutcome,
     ) -> UserStep {
-        let ToughAction::Poll { label, condition: until, .. } = &act else {
+        let ToughAction::Poll { label, condition, .. } = &act else {
             return self.next_step(turn.now);
         };
-        let state = match until {
+        let state = match condition {
             PollCondition::Exists => {
                 let is_there = reply.result.as_ref().is_ok_and(|response| response.status < 400);
                 is_there.then_some(Ok(()))
@@ -202,9 +202,9 @@ impl VirtualUser for ToughTester {
             (Some(act @ ToughAction::Poll { .. }), Some(reply)) => {
                 self.handle_poll_reply(turn, act, &reply)
             }
-            (Some(ToughAction::Poll { label, request, condition: until }), None) => {
+            (Some(ToughAction::Poll { label, request, condition }), None) => {
                 let next = request.clone();
-                self.current_action = Some(ToughAction::Poll { label, request, condition: until });
+                self.current_action = Some(ToughAction::Poll { label, request, condition });
                 UserStep::Fetch(next)
             }
             _ => self.begin_execution(turn),

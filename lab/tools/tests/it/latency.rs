@@ -96,11 +96,10 @@ fn silent_publisher(seen: &OriginRequest, pages: &AtomicU64) -> OriginResponse {
         "/health" => OriginResponse::with_status(200).with_body("{\"role\":\"publish\"}"),
         "/metrics" => {
             let count = pages.load(Ordering::SeqCst);
-            let bucket =
-                "tympan_request_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=";
+            let bucket = "tympan_request_duration_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=";
             OriginResponse::with_status(200).with_body(format!(
                 "tympan_requests_total{{role=\"publish\"}} {count}\n\
-                 tympan_answered_at_once_total{{role=\"publish\"}} {}\n\
+                 tympan_response_cache_hits_total{{role=\"publish\"}} {}\n\
                  tympan_fragment_hits_total{{role=\"publish\"}} 7\n\
                  {bucket}\"0.1\"}} {}\n{bucket}\"1\"}} {count}\n{bucket}\"+Inf\"}} {count}\n",
                 count / 200,

@@ -127,7 +127,7 @@ fn a_warm_visit_asks_only_for_what_is_not_fresh() {
             .count(),
         1
     );
-    assert_eq!(sheet.json_result["pages"][0]["kept_by_browser"], 1);
+    assert_eq!(sheet.json_result["pages"][0]["browser_cached"], 1);
 }
 
 #[test]

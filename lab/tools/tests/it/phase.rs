@@ -188,8 +188,8 @@ fn errors_are_judged_by_their_answers_and_by_what_they_cost() {
         let sheet =
             error_trial::run_error_trial(&subject(&healthy), &mistakes, &trial, &mut |_| {})
                 .unwrap();
-        assert_eq!(sheet.json_result["answered_rightly"], is_right, "{}", sheet.to_plain_text());
-        assert_eq!(sheet.json_result["healthy_unharmed"], true, "{}", sheet.to_plain_text());
+        assert_eq!(sheet.json_result["correct_responses"], is_right, "{}", sheet.to_plain_text());
+        assert_eq!(sheet.json_result["healthy_unaffected"], true, "{}", sheet.to_plain_text());
         assert_eq!(sheet.has_bad_result(), !is_right);
         let slow = &sheet.json_result["slow"];
         assert_eq!((&slow["connections"], &slow["held"]), (&3.into(), &3.into()), "{slow}");
@@ -263,7 +263,7 @@ fn pages_stay_up_without_their_back_end_or_do_not() {
         let outage = &sheet.json_result["outages"][0];
         let told = (&outage["stays_up"], &outage["placeholder_shown"], &outage["recovers"]);
         assert_eq!(told, (&is_up_without.into(), &is_up_without.into(), &true.into()), "{outage}");
-        assert!(outage["whole_again_s"].is_number(), "{outage}");
+        assert!(outage["recovered_after_s"].is_number(), "{outage}");
         let share = if is_up_without { 0.0 } else { 1.0 };
         assert_eq!(outage["failed_share"], share, "{outage}");
         assert_eq!(met(&sheet, "pages stay up"), [is_up_without]);

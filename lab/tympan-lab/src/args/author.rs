@@ -64,7 +64,7 @@ pub(crate) struct LabToughArgs {
     #[command(flatten)]
     pub(crate) watched: WatchedProcessArgs,
     #[command(flatten)]
-    pub(crate) kept: PlanlessRunArgs,
+    pub(crate) run_options: PlanlessRunArgs,
 }
 
 /// Uploads images at the peak rate of a working day, and reports whether an author keeps up.
@@ -112,7 +112,7 @@ pub(crate) struct LabUploadArgs {
     #[command(flatten)]
     pub(crate) watched: WatchedProcessArgs,
     #[command(flatten)]
-    pub(crate) kept: PlanlessRunArgs,
+    pub(crate) run_options: PlanlessRunArgs,
 }
 
 /// Fills an author with pages, images and tags for measurements: the same for the same seed, in increments.
@@ -211,7 +211,7 @@ pub(crate) struct LabBackupImpactArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     #[command(flatten)]
-    pub(crate) kept: PlanlessRunArgs,
+    pub(crate) run_options: PlanlessRunArgs,
     /// The backup: a program and its arguments.
     #[arg(last = true, required = true)]
     pub(crate) program: Vec<String>,

@@ -268,7 +268,7 @@ pub(crate) struct LabComponentArgs {
     )]
     pub(crate) workers: usize,
     #[command(flatten)]
-    pub(crate) kept: PlanlessRunArgs,
+    pub(crate) run_options: PlanlessRunArgs,
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub(crate) struct LabGetArgs {
     #[command(flatten)]
     pub(crate) logs: WatchedLogArgs,
     #[command(flatten)]
-    pub(crate) kept: RunFolderArgs,
+    pub(crate) run_options: RunFolderArgs,
     #[command(flatten)]
     pub(crate) agents: LabAgentsArgs,
     #[command(flatten)]
@@ -191,7 +191,7 @@ pub(crate) struct LabRunArgs {
     #[command(flatten)]
     pub(crate) logs: WatchedLogArgs,
     #[command(flatten)]
-    pub(crate) kept: RunFolderArgs,
+    pub(crate) run_options: RunFolderArgs,
     #[command(flatten)]
     pub(crate) agents: LabAgentsArgs,
     #[command(flatten)]
@@ -238,7 +238,7 @@ pub(crate) struct LabReplayArgs {
     )]
     pub(crate) workers: usize,
     #[command(flatten)]
-    pub(crate) kept: RunFolderArgs,
+    pub(crate) run_options: RunFolderArgs,
     #[command(flatten)]
     pub(crate) logs: WatchedLogArgs,
     #[command(flatten)]

@@ -48,7 +48,7 @@ pub(crate) struct LabPageArgs {
     #[command(flatten)]
     pub(crate) asker: RequestIdentityArgs,
     #[command(flatten)]
-    pub(crate) kept: PlanlessRunArgs,
+    pub(crate) run_options: PlanlessRunArgs,
 }
 
 /// Reports the time of each component of a page, as measured by the server.
@@ -65,7 +65,7 @@ pub(crate) struct LabComponentsArgs {
     #[command(flatten)]
     pub(crate) asker: RequestIdentityArgs,
     #[command(flatten)]
-    pub(crate) kept: PlanlessRunArgs,
+    pub(crate) run_options: PlanlessRunArgs,
 }
 
 /// Checks the latency of pages, one request at a time: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
@@ -101,7 +101,7 @@ pub(crate) struct LabSloArgs {
     #[arg(long, value_name = "COUNT", requires = "watch", help_heading = heading::WATCHING)]
     pub(crate) rounds: Option<u64>,
     #[command(flatten)]
-    pub(crate) kept: PlanlessRunArgs,
+    pub(crate) run_options: PlanlessRunArgs,
 }
 
 /// Crawls a site and lists, with reasons, what prevents its responses from being cached.

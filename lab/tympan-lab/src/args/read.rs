@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use tympan_lab_tools::metric_comparison::BetterDirection;
 
 use super::LabOutputArgs;
 
@@ -87,13 +88,42 @@ pub(crate) struct LabCacheRatioArgs {
     pub(crate) reached: Option<u64>,
 }
 
+/// The numbers that are better: the same option for all commands that compare.
+#[derive(Debug, Args)]
+pub(crate) struct BetterNumbersArgs {
+    /// Whether smaller numbers are better, as with times, or larger ones, as with throughput.
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "less")]
+    better: BetterNumbers,
+    /// The former spelling of `--better less`.
+    #[arg(long, hide = true, conflicts_with = "better")]
+    less_is_better: bool,
+    /// The former spelling of `--better more`.
+    #[arg(long, hide = true, conflicts_with_all = ["better", "less_is_better"])]
+    more_is_better: bool,
+}
+
+impl BetterNumbersArgs {
+    pub(crate) fn direction(&self) -> BetterDirection {
+        match self.better {
+            BetterNumbers::Less if !self.more_is_better => BetterDirection::Lower,
+            BetterNumbers::Less | BetterNumbers::More => BetterDirection::Higher,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BetterNumbers {
+    Less,
+    More,
+}
+
 /// Compares two series of runs, and reports whether the difference is larger than noise.
 ///
 /// A and B are files of numbers, reports of `--json`, folders of such reports, or with --runs the command lines of
 /// two programs, which then run alternately.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: tympan lab read compare before.txt after.txt --trim 1 --less-is-better\n         \
+    after_help = "Example: tympan lab read compare before.txt after.txt --trim 1 --better more\n         \
                   tympan lab read compare './old 7' './new 7' --runs 20 --interleave --trim 1"
 )]
 pub(crate) struct LabCompareArgs {
@@ -104,9 +134,8 @@ pub(crate) struct LabCompareArgs {
     /// Number of smallest and of largest values left out of the means.
     #[arg(long, default_value_t = 1)]
     pub(crate) trim: usize,
-    /// Treats smaller numbers as better, as with times.
-    #[arg(long)]
-    pub(crate) less_is_better: bool,
+    #[command(flatten)]
+    pub(crate) better: BetterNumbersArgs,
     /// Number of runs of two command lines.
     #[arg(long, value_name = "COUNT")]
     pub(crate) runs: Option<usize>,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::WatchedLogArgs;
+use super::read::BetterNumbersArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabTuneCommand {
@@ -27,9 +28,8 @@ pub(crate) struct ProgramSettingArgs {
     /// last match is used.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) metric: Option<String>,
-    /// Treats larger numbers as better.
-    #[arg(long, requires = "metric")]
-    pub(crate) more_is_better: bool,
+    #[command(flatten)]
+    pub(crate) better: BetterNumbersArgs,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -51,7 +51,7 @@ pub(crate) struct LabSweepArgs {
 /// Finds good settings automatically, one knob at a time, until further gains are no larger than noise.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: tympan lab tune settings --set workers=1..16:x2 --metric '([0-9.]+) pages/s' --more-is-better -- ./render {workers}"
+    after_help = "Example: tympan lab tune settings --set workers=1..16:x2 --metric '([0-9.]+) pages/s' --better more -- ./render {workers}"
 )]
 pub(crate) struct LabSettingsArgs {
     /// Stops as soon as every run reaches this value: a time such as `10s`, or a number if there is a metric.

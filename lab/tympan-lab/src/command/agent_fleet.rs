@@ -164,7 +164,8 @@ pub(super) fn run_plan_on_fleet(
     fleet: AgentFleet,
     path: &Path,
     run: &RunOptions,
-    (output, logs): (&LabOutputArgs, WatchedLogs),
+    output: &LabOutputArgs,
+    logs: WatchedLogs,
 ) -> CommandOutcome {
     let mut goals = read_goals(output.goals.as_deref())?;
     let plan = load_plan(path, &run.excluded_classes)?;
@@ -198,7 +199,8 @@ pub(super) fn get_with_fleet(
     fleet: AgentFleet,
     get: &GetLoad,
     title: &str,
-    (output, logs): (&LabOutputArgs, WatchedLogs),
+    output: &LabOutputArgs,
+    logs: WatchedLogs,
 ) -> CommandOutcome {
     let goals = read_goals(output.goals.as_deref())?;
     let is_quiet = output.json;
@@ -208,7 +210,7 @@ pub(super) fn get_with_fleet(
         }
     };
     let mut outcome = fleet.run_get(get, &mut tell).map_err(lab_fault)?;
-    let keeper = RunRecorder::disabled().finish();
+    let recorder = RunRecorder::disabled().finish();
     conclude_run(
         &mut outcome.results,
         &RunReportOptions {
@@ -216,7 +218,7 @@ pub(super) fn get_with_fleet(
             goals: &goals,
             output,
             is_generated_load: true,
-            finished_run: keeper,
+            finished_run: recorder,
             watched_logs: logs,
         },
     )

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_lab_tools::metric_comparison::{
-    BetterDirection, ComparisonVerdict, DifferenceBasis, MetricComparison, compare_series,
+    ComparisonVerdict, DifferenceBasis, MetricComparison, compare_series,
 };
 use tympan_lab_tools::paired_run;
 use tympan_lab_tools::paired_run::PairedRunOptions;
@@ -49,10 +49,6 @@ fn comparison_line(row: &MetricComparison, is_colored: bool) -> String {
     }
 }
 
-fn better_direction(arguments: &LabCompareArgs) -> BetterDirection {
-    if arguments.less_is_better { BetterDirection::Lower } else { BetterDirection::Higher }
-}
-
 fn comparison_json(row: &MetricComparison) -> serde_json::Value {
     json!({
         "metric": row.metric,
@@ -65,7 +61,7 @@ fn comparison_json(row: &MetricComparison) -> serde_json::Value {
             DifferenceBasis::ShareOfMedian => "share",
             DifferenceBasis::AbsoluteDifference => "difference",
         },
-        "chance": row.p_value,
+        "p_value": row.p_value,
         "verdict": match row.verdict() {
             ComparisonVerdict::Better => "better",
             ComparisonVerdict::Worse => "worse",
@@ -110,13 +106,13 @@ fn compare_programs(
             }
         }
     }
-    Ok(paired.compare_metrics(arguments.trim, better_direction(arguments)))
+    Ok(paired.compare_metrics(arguments.trim, arguments.better.direction()))
 }
 
 fn compare_numbers(arguments: &LabCompareArgs) -> Result<Vec<MetricComparison>, CommandFault> {
     let (names, before) = read_number_columns(Path::new(&arguments.before))?;
     let (_, after) = read_number_columns(Path::new(&arguments.after))?;
-    let better = better_direction(arguments);
+    let better = arguments.better.direction();
     Ok(before
         .iter()
         .zip(&after)
@@ -156,6 +152,8 @@ fn read_number_columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), Comm
 
 #[cfg(test)]
 mod tests {
+    use tympan_lab_tools::metric_comparison::BetterDirection;
+
     use super::*;
 
     #[test]

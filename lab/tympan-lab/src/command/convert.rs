@@ -18,7 +18,7 @@ pub(super) fn convert_plan(arguments: &LabConvertArgs) -> CommandOutcome {
         ..RunOptions::default()
     };
     let text = plan.to_toml(&run.properties, run.seed).map_err(lab_fault)?;
-    let out = output_path(&arguments.plan, arguments.out.as_deref(), ("toml", arguments.force))?;
+    let out = output_path(&arguments.plan, arguments.out.as_deref(), "toml", arguments.force)?;
     // Data files are resolved relative to a plan; if one cannot be read there, this is reported and nothing is written.
     let folder = out.parent().map(Path::to_owned).unwrap_or_default();
     TestPlan::parse(text.as_bytes(), &out.display().to_string(), folder).map_err(lab_fault)?;
@@ -32,7 +32,7 @@ pub(super) fn convert_plan(arguments: &LabConvertArgs) -> CommandOutcome {
 
 pub(super) fn export_plan(arguments: &LabExportArgs) -> CommandOutcome {
     let plan = TestPlan::load(&arguments.jmx).map_err(lab_fault)?;
-    let out = output_path(&arguments.jmx, arguments.out.as_deref(), ("jmx", arguments.force))?;
+    let out = output_path(&arguments.jmx, arguments.out.as_deref(), "jmx", arguments.force)?;
     let stem = out
         .file_stem()
         .map_or_else(|| "plan".to_owned(), |stem| stem.to_string_lossy().into_owned());
@@ -61,7 +61,8 @@ pub(super) fn export_plan(arguments: &LabExportArgs) -> CommandOutcome {
 fn output_path(
     plan: &Path,
     out: Option<&Path>,
-    (extension, force): (&str, bool),
+    extension: &str,
+    force: bool,
 ) -> Result<PathBuf, CommandFault> {
     let out = out.map_or_else(|| plan.with_extension(extension), Path::to_owned);
     refuse_existing(&out, force)?;

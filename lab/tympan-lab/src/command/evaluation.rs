@@ -310,9 +310,9 @@ pub(super) fn summarize_request_log(arguments: &LabLogArgs) -> CommandOutcome {
                 "requests": log.requests.len(),
                 "unfinished": log.unfinished_count,
                 "malformed": log.malformed_lines,
-                "most_at_a_time": log.max_concurrent,
+                "max_concurrent": log.max_concurrent,
                 "slowest": slowest,
-                "most_time": most_time,
+                "max_time": most_time,
                 "latency_goal": goal,
             })
         );

@@ -197,7 +197,7 @@ fn measure_all_components(arguments: &LabComponentArgs) -> CommandOutcome {
     let [url] = arguments.urls.as_slice() else {
         return Err(CommandFault::usage("--all takes exactly one page"));
     };
-    if arguments.kept.output.goals.is_some() {
+    if arguments.run_options.output.goals.is_some() {
         return Err(CommandFault::usage(
             "--goals does not apply here: the components are compared with the page",
         ));
@@ -208,10 +208,15 @@ fn measure_all_components(arguments: &LabComponentArgs) -> CommandOutcome {
         authorization: super::request_authorization(&arguments.asker.credentials)?,
         request_count: arguments.requests,
     };
-    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let logs = WatchedLogs::start(&arguments.run_options.logs)?;
     let mut sheet = isolated_component::measure_components_alone(&profile).map_err(lab_fault)?;
     logs.add_to_sheet(&mut sheet);
-    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+    finish_phase_test(
+        &sheet,
+        &arguments.run_options.output,
+        arguments.run_options.keep.as_deref(),
+        None,
+    )
 }
 
 pub(super) fn run_component_test(arguments: &LabComponentArgs) -> CommandOutcome {
@@ -229,21 +234,26 @@ pub(super) fn run_component_test(arguments: &LabComponentArgs) -> CommandOutcome
         average_rate: of(&arguments.avg)?,
         peak_rate: of(&arguments.peak)?,
         hold_duration: parse_positive_duration("--duration", &arguments.duration)?,
-        goals: read_goals(arguments.kept.output.goals.as_deref())?,
+        goals: read_goals(arguments.run_options.output.goals.as_deref())?,
         metrics_source: metrics_source(&arguments.watched),
     };
     let run = RunOptions { worker_count: arguments.workers, ..RunOptions::default() };
-    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let logs = WatchedLogs::start(&arguments.run_options.logs)?;
     let show = Some(LiveDisplayFactory(&phase_display));
     let sheet = component::run_component_trial(
         &trial,
         &run,
         show,
-        &mut progress_printer(&arguments.kept.output),
+        &mut progress_printer(&arguments.run_options.output),
     );
     let mut sheet = sheet.map_err(lab_fault)?;
     logs.add_to_sheet(&mut sheet);
-    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+    finish_phase_test(
+        &sheet,
+        &arguments.run_options.output,
+        arguments.run_options.keep.as_deref(),
+        None,
+    )
 }
 
 /// Refuses goals in tests that do not evaluate them.
@@ -358,14 +368,15 @@ pub(super) fn target_properties(
 }
 
 fn offer_from_args(load: &PhaseLoadArgs) -> Result<LoadOffer, CommandFault> {
-    load_offer(load.rate.as_deref(), load.users, ("--duration", &load.duration))
+    load_offer(load.rate.as_deref(), load.users, "--duration", &load.duration)
 }
 
 /// Returns a load of visits per second, or of users; the time is the name of an argument and its value.
 pub(super) fn load_offer(
     per_second: Option<&str>,
     users: Option<u64>,
-    (name, time): (&str, &str),
+    name: &str,
+    time: &str,
 ) -> Result<LoadOffer, CommandFault> {
     let duration = parse_positive_duration(name, time)?;
     let amount = match (per_second, users) {

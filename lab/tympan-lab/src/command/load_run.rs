@@ -80,10 +80,10 @@ pub(super) fn run_get(arguments: &LabGetArgs) -> CommandOutcome {
     let title = title.as_str();
     let logs = WatchedLogs::start(&arguments.logs)?;
     if let Some(fleet) = super::agent_fleet::create_fleet(&arguments.agents)? {
-        refuse_with_agents(&arguments.kept, load.added)?;
-        return super::agent_fleet::get_with_fleet(fleet, &load, title, (&arguments.output, logs));
+        refuse_with_agents(&arguments.run_options, load.added)?;
+        return super::agent_fleet::get_with_fleet(fleet, &load, title, &arguments.output, logs);
     }
-    let keeper = RunRecorder::start(&arguments.kept, None)?;
+    let recorder = RunRecorder::start(&arguments.run_options, None)?;
     let mut live = super::live_display(title, load.duration);
     live.set_abort_goals(&goals);
     let mut results = load.run_with_display(&mut live).map_err(lab_fault)?;
@@ -96,7 +96,7 @@ pub(super) fn run_get(arguments: &LabGetArgs) -> CommandOutcome {
             goals: &goals,
             output,
             is_generated_load: true,
-            finished_run: keeper.finish(),
+            finished_run: recorder.finish(),
             watched_logs: logs,
         },
     )
@@ -154,7 +154,8 @@ pub(super) fn plan_run_from_args(arguments: &LabRunArgs) -> Result<RunOptions, C
             true => Some(super::load_phase::load_offer(
                 arguments.rate.as_deref(),
                 arguments.users,
-                ("--duration", arguments.duration.as_deref().unwrap_or("1m")),
+                "--duration",
+                arguments.duration.as_deref().unwrap_or("1m"),
             )?),
             false if arguments.duration.is_some() => {
                 return Err(CommandFault::usage(
@@ -242,28 +243,30 @@ pub(super) fn run_plan_command(arguments: &LabRunArgs) -> CommandOutcome {
         ));
     }
     if arguments.emit.emit.is_some() {
-        refuse_with_agents(&arguments.kept, run.extra_columns)?;
+        refuse_with_agents(&arguments.run_options, run.extra_columns)?;
         return super::agent_fleet::print_manifest(arguments, &run);
     }
     let logs = WatchedLogs::start(&arguments.logs)?;
     if let Some(fleet) = super::agent_fleet::create_fleet(&arguments.agents)? {
-        refuse_with_agents(&arguments.kept, run.extra_columns)?;
+        refuse_with_agents(&arguments.run_options, run.extra_columns)?;
         return super::agent_fleet::run_plan_on_fleet(
             fleet,
             &arguments.plan,
             &run,
-            (&arguments.output, logs),
+            &arguments.output,
+            logs,
         );
     }
-    let keeper = RunRecorder::start(&arguments.kept, Some(arguments.plan.as_path()))?;
-    execute_plan(&arguments.plan, &run, &arguments.output, (keeper, logs))
+    let recorder = RunRecorder::start(&arguments.run_options, Some(arguments.plan.as_path()))?;
+    execute_plan(&arguments.plan, &run, &arguments.output, recorder, logs)
 }
 
 fn execute_plan(
     path: &Path,
     run: &RunOptions,
     output: &LabOutputArgs,
-    (keeper, logs): (RunRecorder<'_>, WatchedLogs),
+    recorder: RunRecorder<'_>,
+    logs: WatchedLogs,
 ) -> CommandOutcome {
     let mut goals = read_goals(output.goals.as_deref())?;
     let plan = load_plan(path, &run.excluded_classes)?;
@@ -289,7 +292,7 @@ fn execute_plan(
         run_plan(&plan, run, &mut tell)
     }
     .map_err(lab_fault)?;
-    let keeper = keeper.finish();
+    let recorder = recorder.finish();
     for problem in &outcome.errors {
         tracing::error!(reason = %problem, "a thread of the plan ended early");
     }
@@ -298,7 +301,7 @@ fn execute_plan(
         goals: &goals,
         output,
         is_generated_load: true,
-        finished_run: keeper,
+        finished_run: recorder,
         watched_logs: logs,
     };
     let code = conclude_run(&mut outcome.results, &telling)?;
@@ -359,9 +362,9 @@ pub(super) fn run_jmeter(arguments: &LabJmeterArgs) -> CommandOutcome {
     };
     if let Some(hosts) = hosts {
         let fleet = super::agent_fleet::create_remote_engine_fleet(arguments, &hosts)?;
-        return super::agent_fleet::run_plan_on_fleet(fleet, plan, &run, (&output, logs));
+        return super::agent_fleet::run_plan_on_fleet(fleet, plan, &run, &output, logs);
     }
-    execute_plan(plan, &run, &output, (RunRecorder::disabled(), logs))
+    execute_plan(plan, &run, &output, RunRecorder::disabled(), logs)
 }
 
 fn delete_output(path: &Path) -> Result<(), CommandFault> {

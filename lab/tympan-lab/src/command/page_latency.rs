@@ -25,12 +25,17 @@ pub(super) fn run_page_measurement(arguments: &LabPageArgs) -> CommandOutcome {
         headers: all,
         visits_per_page: arguments.visits,
         reuses_cache: arguments.warm,
-        goals: read_goals(arguments.kept.output.goals.as_deref())?,
+        goals: read_goals(arguments.run_options.output.goals.as_deref())?,
     };
-    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let logs = WatchedLogs::start(&arguments.run_options.logs)?;
     let mut sheet = visit::visit_pages(&visits).map_err(lab_fault)?;
     logs.add_to_sheet(&mut sheet);
-    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+    finish_phase_test(
+        &sheet,
+        &arguments.run_options.output,
+        arguments.run_options.keep.as_deref(),
+        None,
+    )
 }
 
 pub(super) fn run_component_measurement(arguments: &LabComponentsArgs) -> CommandOutcome {
@@ -40,14 +45,19 @@ pub(super) fn run_component_measurement(arguments: &LabComponentsArgs) -> Comman
         authorization: request_authorization(&arguments.asker.credentials)?,
         request_count: arguments.requests,
     };
-    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let logs = WatchedLogs::start(&arguments.run_options.logs)?;
     let mut sheet = profile::profile_components(&options).map_err(lab_fault)?;
     logs.add_to_sheet(&mut sheet);
-    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+    finish_phase_test(
+        &sheet,
+        &arguments.run_options.output,
+        arguments.run_options.keep.as_deref(),
+        None,
+    )
 }
 
 pub(super) fn run_slo(arguments: &LabSloArgs) -> CommandOutcome {
-    if arguments.kept.output.goals.is_some() {
+    if arguments.run_options.output.goals.is_some() {
         return Err(CommandFault::usage(
             "slo has its own goals; for others use `tympan lab get --goals`",
         ));
@@ -63,13 +73,18 @@ pub(super) fn run_slo(arguments: &LabSloArgs) -> CommandOutcome {
     if arguments.requests == 0 {
         return Err(CommandFault::usage("--requests must be a number above 0"));
     }
-    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let logs = WatchedLogs::start(&arguments.run_options.logs)?;
     if arguments.watch {
         return watch_slo(arguments, &pages, logs);
     }
     let mut sheet = measure_slo(arguments, &pages)?;
     logs.add_to_sheet(&mut sheet);
-    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+    finish_phase_test(
+        &sheet,
+        &arguments.run_options.output,
+        arguments.run_options.keep.as_deref(),
+        None,
+    )
 }
 
 /// Returns the URLs; an argument that is no URL is a file with one URL per line.
@@ -127,7 +142,7 @@ fn watch_slo(
         let logged = logs.take_log_results();
         sheet.add_log_watches(&logged);
         has_logged |= logged.iter().any(|log| log.errors.error_count > 0);
-        if arguments.kept.output.json {
+        if arguments.run_options.output.json {
             say!("{}", sheet.to_json());
         } else {
             let sheet_value = |key: &str| sheet.json_result.get(key);

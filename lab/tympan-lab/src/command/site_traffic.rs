@@ -170,7 +170,7 @@ pub(super) fn run_replay(arguments: &LabReplayArgs) -> CommandOutcome {
         timeout: duration_from_text(&arguments.timeout)?,
     };
     let logs = WatchedLogs::start(&arguments.logs)?;
-    let keeper = RunRecorder::start(&arguments.kept, None)?;
+    let recorder = RunRecorder::start(&arguments.run_options, None)?;
     let title = arguments.log.display().to_string();
     let mut live = super::live_display(&title, None);
     live.set_abort_goals(&goals);
@@ -194,7 +194,7 @@ pub(super) fn run_replay(arguments: &LabReplayArgs) -> CommandOutcome {
             goals: &goals,
             output: &arguments.output,
             is_generated_load: true,
-            finished_run: keeper.finish(),
+            finished_run: recorder.finish(),
             watched_logs: logs,
         },
     )

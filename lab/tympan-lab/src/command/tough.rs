@@ -32,7 +32,7 @@ pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
     }
     .map_err(lab_fault)?;
     override_load(arguments, &mut config)?;
-    let goals = read_goals(arguments.kept.output.goals.as_deref())?;
+    let goals = read_goals(arguments.run_options.output.goals.as_deref())?;
     let picture = arguments.file.as_deref().map(std::fs::read).transpose();
     let picture =
         picture.map_err(|error| CommandFault::usage(format!("cannot read --file: {error}")))?;
@@ -69,7 +69,7 @@ pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
         return Err(CommandFault::usage("name the author to load with `--author URL`"));
     }
     let duration = tough.config.phases.iter().map(|phase| phase.duration).sum();
-    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let logs = WatchedLogs::start(&arguments.run_options.logs)?;
     let beside = TargetWatch::start(&arguments.watched)?;
     let mut live = super::live_display(&tough.author_url, Some(duration));
     let mut sheet = tough.run(&mut live).map_err(lab_fault)?;
@@ -77,7 +77,12 @@ pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
     beside.add_to_sheet(&mut sheet);
     logs.add_to_sheet(&mut sheet);
     let source_file = is_file.then_some(path);
-    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), source_file)
+    finish_phase_test(
+        &sheet,
+        &arguments.run_options.output,
+        arguments.run_options.keep.as_deref(),
+        source_file,
+    )
 }
 
 /// Returns a random secret for the passwords of users that tests create.
@@ -138,7 +143,7 @@ pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutco
         traversal_paths: arguments.traverse.clone(),
     };
     impact.validate().map_err(lab_fault)?;
-    if arguments.kept.output.goals.is_some() {
+    if arguments.run_options.output.goals.is_some() {
         return Err(CommandFault::usage(
             "--goals does not apply here: the impact is measured, not judged",
         ));
@@ -157,16 +162,21 @@ pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutco
         user_password_prefix: String::new(),
         goals: &[],
     };
-    let is_quiet = arguments.kept.output.json;
+    let is_quiet = arguments.run_options.output.json;
     let mut tell = |line: &str| {
         if !is_quiet {
             say!("{line}");
         }
     };
-    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let logs = WatchedLogs::start(&arguments.run_options.logs)?;
     let mut sheet = impact.run(&tough, &mut tell).map_err(lab_fault)?;
     logs.add_to_sheet(&mut sheet);
-    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+    finish_phase_test(
+        &sheet,
+        &arguments.run_options.output,
+        arguments.run_options.keep.as_deref(),
+        None,
+    )
 }
 
 /// Replaces the load of the file with that of the arguments.

@@ -42,8 +42,12 @@ impl<'a> ProgramTuningBench<'a> {
         SweepSetting::at_indexes(&knobs, &[])
             .fill_placeholders(&arguments.program)
             .map_err(lab_fault)?;
-        let better =
-            if arguments.more_is_better { BetterDirection::Higher } else { BetterDirection::Lower };
+        let better = arguments.better.direction();
+        if better == BetterDirection::Higher && arguments.metric.is_none() {
+            return Err(CommandFault::usage(
+                "`--better more` needs `--metric`: shorter times are better",
+            ));
+        }
         Ok(Self {
             parameters: knobs,
             metric: parse_metric(arguments.metric.as_deref())?,
@@ -177,7 +181,7 @@ fn sweep_table_json(table: &SweepTable, choice: Option<&SweepChoice>) -> Value {
         "best": choice.and_then(|choice| named(choice.best_row)),
         "chosen": choice.and_then(|choice| named(choice.chosen_row)),
         "noise": choice.map(|choice| choice.noise_share),
-        "at_least": choice.and_then(|choice| choice.improvement_factor).map(|factor| factor.min_speedup),
-        "mean_factor": choice.and_then(|choice| choice.improvement_factor).map(|factor| factor.mean_speedup),
+        "min_speedup": choice.and_then(|choice| choice.improvement_factor).map(|factor| factor.min_speedup),
+        "mean_speedup": choice.and_then(|choice| choice.improvement_factor).map(|factor| factor.mean_speedup),
     })
 }

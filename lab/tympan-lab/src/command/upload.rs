@@ -38,7 +38,7 @@ fn default_skew() -> String {
 }
 
 pub(super) fn run_upload_test(arguments: &LabUploadArgs) -> CommandOutcome {
-    if arguments.kept.output.goals.is_some() {
+    if arguments.run_options.output.goals.is_some() {
         return Err(CommandFault::usage("upload goals are set with --goal-from, not --goals"));
     }
     let picture = arguments.file.as_deref().map(std::fs::read).transpose();
@@ -55,12 +55,17 @@ pub(super) fn run_upload_test(arguments: &LabUploadArgs) -> CommandOutcome {
         picture_bytes: picture,
         seed: arguments.seed,
     };
-    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let logs = WatchedLogs::start(&arguments.run_options.logs)?;
     let beside = TargetWatch::start(&arguments.watched)?;
     let mut sheet = proof::run_upload_trial(&trial).map_err(lab_fault)?;
     beside.add_to_sheet(&mut sheet);
     logs.add_to_sheet(&mut sheet);
-    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+    finish_phase_test(
+        &sheet,
+        &arguments.run_options.output,
+        arguments.run_options.keep.as_deref(),
+        None,
+    )
 }
 
 fn read_upload_goal(arguments: &LabUploadArgs) -> Result<UploadGoalText, CommandFault> {

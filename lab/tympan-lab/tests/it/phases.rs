@@ -142,11 +142,11 @@ fn the_tested_process_is_drawn_by_its_number_or_its_metrics() {
         (serde_json::from_slice(&output.stdout).unwrap(), std::fs::read_to_string(&file).unwrap())
     };
     let (json, html) = tell(&["--pid", &own]);
-    assert!(json["target"]["most_memory_bytes"].as_u64() > Some(1_000_000), "{json}");
+    assert!(json["target"]["max_memory_bytes"].as_u64() > Some(1_000_000), "{json}");
     assert!(html.contains("Memory of the tested process"));
     let (json, html) = tell(&["--metrics", &format!("{url}metrics")]);
-    assert_eq!(json["target"]["most_threads"], 4);
-    assert_eq!(json["target"]["pools"]["work"]["most_taken_share"], 0.75);
+    assert_eq!(json["target"]["max_threads"], 4);
+    assert_eq!(json["target"]["pools"]["work"]["max_used_share"], 0.75);
     assert!(html.contains("Pool usage"));
     let rows = dir.path().join("r.jtl");
     tell(&["--jtl", rows.to_str().unwrap(), "--jtl-us", "-n", "3"]);
@@ -355,9 +355,9 @@ fn authors_are_watched_beside_what_loads_them() {
     ];
     for words in [&tough[..], &upload] {
         let json = told(&[words, &["--pid", &own]].concat(), 0);
-        assert!(json["target"]["most_memory_bytes"].as_u64() > Some(1_000_000), "{json}");
+        assert!(json["target"]["max_memory_bytes"].as_u64() > Some(1_000_000), "{json}");
         let json = told(&[words, &["--metrics", &measured]].concat(), 0);
-        assert_eq!(json["target"]["most_threads"], 4, "{json}");
+        assert_eq!(json["target"]["max_threads"], 4, "{json}");
         let json = told(words, 0);
         assert!(json["target"].is_null(), "{json}");
         let both = [words, &["--pid", &own, "--metrics", &measured]].concat();

@@ -332,11 +332,18 @@ fn settings_are_swept_and_tuned() {
     let swept = words("sweep", "1,2,4");
     assert_eq!(swept.code, Some(0), "{}", swept.errors);
     assert_eq!(swept.json()["best"]["n"], "4");
-    assert_eq!(swept.json()["at_least"], 4.0);
+    assert_eq!(swept.json()["min_speedup"], 4.0);
     let tuned = words("autotune", "1..64:x2");
     assert_eq!(tuned.json()["chosen"]["n"], "64");
     assert_eq!(lab(folder.path(), &["sweep", "--set", "n=1", "--", "true"]).code, Some(2));
     assert_eq!(lab(folder.path(), &["sweep", "--set", "n=1", "--", "false", "{n}"]).code, Some(3));
+    for more in ["--better=more", "--more-is-better"] {
+        let swept = ["sweep", "--set", "n=1,2,4", more];
+        let swept = lab(folder.path(), &[&swept[..], &metric, &program].concat());
+        assert_eq!(swept.json()["best"]["n"], "1", "{more}: {}", swept.errors);
+        let timed = lab(folder.path(), &["sweep", "--set", "n=1", more, "--", "true", "{n}"]);
+        assert_eq!(timed.code, Some(2), "{more}");
+    }
     let missed = ["tune", "--set", "n=1,2", "--goal", "1us", "--runs", "1", "--", "echo", "{n}"];
     assert_eq!(lab(folder.path(), &missed).code, Some(1));
 }
@@ -347,12 +354,22 @@ fn series_are_compared_if_there_are_enough_runs() {
     let compare = |before: &str, after: &str, more: &[&str]| {
         std::fs::write(folder.path().join("a.txt"), before).unwrap();
         std::fs::write(folder.path().join("b.txt"), after).unwrap();
-        let words = ["compare", "a.txt", "b.txt", "--less-is-better", "--fail-if-worse"];
+        let words = ["compare", "a.txt", "b.txt", "--fail-if-worse"];
         lab(folder.path(), &[&words[..], more].concat())
     };
     let slower = compare("1\n2\n3\n4\n", "11\n12\n13\n14\n", &["--trim", "0"]);
     assert_eq!(slower.code, Some(1), "{}", slower.text);
-    assert_eq!(compare("11\n12\n13\n14\n", "1\n2\n3\n4\n", &[]).code, Some(0));
+    for (better, code) in [
+        (&[][..], 0),
+        (&["--better=less"], 0),
+        (&["--less-is-better"], 0),
+        (&["--better", "more"], 1),
+        (&["--more-is-better"], 1),
+        (&["--better", "more", "--less-is-better"], 2),
+    ] {
+        let compared = compare("11\n12\n13\n14\n", "1\n2\n3\n4\n", better);
+        assert_eq!(compared.code, Some(code), "{better:?}: {}", compared.text);
+    }
     // The extremes are not dropped where nothing would stay.
     let few = compare("1\n2\n", "11\n12\n", &["--trim", "1"]);
     assert_eq!(few.code, Some(3));

@@ -127,8 +127,7 @@ impl SftpBackend {
     ) -> Result<VaultFileListing, SftpFailure> {
         match self.open_folders.take(kind, channel) {
             Some(handle) => {
-                remote_file::list_ids_in_open_folder(channel, (&self.folder_path(kind), handle))
-                    .await
+                remote_file::list_ids_in_open_folder(channel, &self.folder_path(kind), handle).await
             }
             None => self.list_over(channel, kind).await,
         }
@@ -252,8 +251,8 @@ impl VaultBackend for SftpBackend {
     }
 
     fn reveal(&self, staged: &StagedFile) -> io::Result<()> {
-        let StagedFile { kind, id, bytes, temp_name: temporary } = staged;
-        let Some(name) = temporary else { return self.write(*kind, id, bytes) };
+        let StagedFile { kind, id, bytes, temp_name } = staged;
+        let Some(name) = temp_name else { return self.write(*kind, id, bytes) };
         let path = self.file_path(*kind, id);
         let revealed = self.link.run_with_retries(SftpCallLoad::Short, |channel| {
             let path = &path;

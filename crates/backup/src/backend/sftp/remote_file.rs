@@ -96,13 +96,14 @@ pub(super) async fn list_ids(
     path: &str,
 ) -> SftpResult<Vec<(VaultObjectId, u64)>> {
     let handle = open_folder(channel, path).await?;
-    list_ids_in_open_folder(channel, (path, handle)).await
+    list_ids_in_open_folder(channel, path, handle).await
 }
 
 /// Like `list_ids`, for an open folder, which it closes.
 pub(super) async fn list_ids_in_open_folder(
     channel: &Arc<SftpChannel>,
-    (path, handle): (&str, String),
+    path: &str,
+    handle: String,
 ) -> SftpResult<Vec<(VaultObjectId, u64)>> {
     let files = list_open_folder(channel, handle).await?;
     let mut named = Vec::new();
@@ -170,7 +171,7 @@ pub(super) async fn read_file(channel: Arc<SftpChannel>, path: &str) -> SftpResu
         let mut bytes = first?;
         if bytes.len() == MAX_REQUEST_BYTES && length > MAX_REQUEST_BYTES as u64 {
             let rest = usize::try_from(length - MAX_REQUEST_BYTES as u64).unwrap_or(usize::MAX);
-            bytes.extend(read_handle_range(sftp, &handle, (MAX_REQUEST_BYTES as u64, rest)).await?);
+            bytes.extend(read_handle_range(sftp, &handle, MAX_REQUEST_BYTES as u64, rest).await?);
         }
         if bytes.len() as u64 == length {
             Ok(bytes)
@@ -191,7 +192,7 @@ pub(super) async fn read_file_range(
 ) -> SftpResult<Vec<u8>> {
     let sftp = &channel.sftp;
     let handle = sftp.open(path, OpenFlags::READ, FileAttributes::empty()).await?.handle;
-    let bytes = read_handle_range(sftp, &handle, (start, length)).await;
+    let bytes = read_handle_range(sftp, &handle, start, length).await;
     close_later(channel.clone(), handle);
     let bytes = bytes?;
     if bytes.len() == length {
@@ -210,7 +211,8 @@ pub(super) fn close_later(channel: Arc<SftpChannel>, handle: String) {
 async fn read_handle_range(
     sftp: &RawSftpSession,
     handle: &str,
-    (start, length): (u64, usize),
+    start: u64,
+    length: usize,
 ) -> SftpResult<Vec<u8>> {
     let pieces = (0..length.div_ceil(MAX_REQUEST_BYTES)).map(|number| {
         let begin = number * MAX_REQUEST_BYTES;
@@ -282,9 +284,9 @@ pub(super) async fn open_spare_file(
 }
 
 /// Removes a spare file that was not used.
-pub(super) async fn remove_spare_file(SpareFile { channel, temp_name: name, handle }: SpareFile) {
+pub(super) async fn remove_spare_file(SpareFile { channel, temp_name, handle }: SpareFile) {
     let sftp = &channel.sftp;
-    let (closed, removed) = tokio::join!(sftp.close(handle), sftp.remove(name));
+    let (closed, removed) = tokio::join!(sftp.close(handle), sftp.remove(temp_name));
     // A prune removes files that remain.
     closed.and(removed).ok();
 }
@@ -299,7 +301,7 @@ pub(super) async fn stage_file(
         Some(spare) => Ok(spare),
         None => open_spare_file(channel.clone(), temporary).await,
     };
-    let SpareFile { temp_name: name, handle, .. } = match opened {
+    let SpareFile { temp_name, handle, .. } = match opened {
         // Vaults created by restic have no such folder.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             create_folder(channel, temporary).await?;
@@ -308,9 +310,9 @@ pub(super) async fn stage_file(
         opened => opened,
     }?;
     match write_and_close(channel, &handle, bytes).await {
-        Ok(()) => Ok(name),
+        Ok(()) => Ok(temp_name),
         Err(failed) => {
-            remove_failed_file(channel, name, &failed).await;
+            remove_failed_file(channel, temp_name, &failed).await;
             Err(failed)
         }
     }
@@ -322,7 +324,7 @@ pub(super) async fn reveal_file(
     (name, path): (&str, &str),
     length: u64,
 ) -> SftpResult<()> {
-    let named = move_to_final_name((channel, abilities), (name, path), length).await;
+    let named = move_to_final_name(channel, abilities, name, path, length).await;
     if let Err(failed) = &named {
         remove_failed_file(channel, name.to_owned(), failed).await;
     }
@@ -378,8 +380,10 @@ async fn write_and_close(channel: &SftpChannel, handle: &str, bytes: &[u8]) -> S
 
 /// Renames a file to its final name in the vault.
 async fn move_to_final_name(
-    (channel, abilities): (&SftpChannel, SftpCapabilities),
-    (name, path): (&str, &str),
+    channel: &SftpChannel,
+    abilities: SftpCapabilities,
+    name: &str,
+    path: &str,
     length: u64,
 ) -> SftpResult<()> {
     let rename = || rename_file((channel, abilities), name, path);

@@ -211,15 +211,15 @@ const SHARED_OVERHEAD_BYTES: usize = 32;
 
 impl CachedRepresentation {
     fn new(
-        kind: RequestFlags,
+        flags: RequestFlags,
         headers: &HeaderMap,
         etag: HeaderValue,
         (body, length): (CachedBody, u64),
     ) -> Self {
         let lines = encode_http1_head(StatusCode::OK, headers).into();
-        let (head, lines) = match kind.is_http2() {
+        let (head, lines) = match flags.is_http2() {
             true => {
-                (encode_response_head(kind, StatusCode::OK, headers).into(), Some(Box::new(lines)))
+                (encode_response_head(flags, StatusCode::OK, headers).into(), Some(Box::new(lines)))
             }
             false => (lines, None),
         };
@@ -253,21 +253,21 @@ impl CachedRepresentation {
 impl CachedResponse {
     pub(crate) fn new(
         CacheFileContent { source, body }: CacheFileContent,
-        (kind, headers): (RequestFlags, &HeaderMap),
+        (flags, headers): (RequestFlags, &HeaderMap),
         log_text: Box<str>,
-        checked: LastFileCheck,
+        last_check: LastFileCheck,
     ) -> Self {
-        let plain =
-            CachedRepresentation::new(kind, headers, source.etag.clone(), (body, source.length));
-        let served = source.farm.farm_metrics.prefix_counter(&source.path);
+        let identity =
+            CachedRepresentation::new(flags, headers, source.etag.clone(), (body, source.length));
+        let prefix_counter = source.farm.farm_metrics.prefix_counter(&source.path);
         Self {
             source,
-            flags: kind,
-            identity: plain,
+            flags,
+            identity,
             encoded: None,
             log_text,
-            last_check: Mutex::new(checked),
-            prefix_counter: served,
+            last_check: Mutex::new(last_check),
+            prefix_counter,
             hits: AtomicU32::new(0),
         }
     }
@@ -370,11 +370,11 @@ impl CachedResponse {
                 Err(_changed) => return None,
             },
         };
-        let plain = self.identity.headers();
+        let headers_without_encoding = self.identity.headers();
         let encoded = ResponseEncoding::ALL.map(|coding| {
             let encoded = coding.encode(&body)?;
             let length = encoded.len() as u64;
-            let mut headers = plain.clone();
+            let mut headers = headers_without_encoding.clone();
             let etag = response_encoding::encoded_etag(&self.identity.etag, coding);
             headers.insert(header::ETAG, etag.clone());
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
@@ -386,14 +386,15 @@ impl CachedResponse {
                 (CachedBody::Memory(encoded), length),
             ))
         });
-        let head = (self.flags, &plain);
-        let checked = *self.last_check.lock();
+        let head = (self.flags, &headers_without_encoding);
+        let last_check = *self.last_check.lock();
         let content =
             CacheFileContent { source: Arc::clone(&self.source), body: self.identity.body.clone() };
         let encoded = encoded.iter().any(Option::is_some).then(|| Box::new(encoded));
-        let ready = Self { encoded, ..Self::new(content, head, self.log_text.clone(), checked) };
-        ready.set_hits(self.hits());
-        Some(ready)
+        let response =
+            Self { encoded, ..Self::new(content, head, self.log_text.clone(), last_check) };
+        response.set_hits(self.hits());
+        Some(response)
     }
 }
 

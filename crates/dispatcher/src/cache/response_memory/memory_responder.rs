@@ -33,10 +33,10 @@ fn is_private_farm(farm: &FarmConfig) -> bool {
 /// and each must write all its log lines.
 fn can_cache_responses(parts: &DispatcherParts) -> bool {
     let log = &parts.runtime.log;
-    let tells_steps = log.file.is_some() && log.level > LogLevel::Info;
-    let hears_proxies =
+    let is_log_verbose = log.file.is_some() && log.level > LogLevel::Info;
+    let depends_on_proxy_headers =
         parts.settings.uses_forwarded_host || !parts.request_gate.trusted_proxies.is_empty();
-    !parts.has_shares && !hears_proxies && !tells_steps
+    !parts.has_shares && !depends_on_proxy_headers && !is_log_verbose
 }
 
 /// Answers requests from the response memory and stores responses in it, according to one configuration.
@@ -77,20 +77,22 @@ impl MemoryResponder {
         self.memory.lookup_time(self.runtime.clock.now())
     }
 
-    /// Returns the cached response to a request, if it is what the regular path would return now.
+    /// Returns the cached response to a request, if it is what the regular path would return now; removes it from the
+    /// memory otherwise.
     pub(crate) fn find_cached(
         &self,
         key: &ResponseKeyRef<'_>,
-        moment: LookupTime,
+        lookup_time: LookupTime,
     ) -> Option<Arc<CachedResponse>> {
-        let ready = self.memory.responses.get(key)?;
-        if ready.source.config_serial == self.config_serial && self.is_cached_valid(&ready, moment)
+        let response = self.memory.responses.get(key)?;
+        if response.source.config_serial == self.config_serial
+            && self.is_cached_valid(&response, lookup_time)
         {
-            return Some(ready);
+            return Some(response);
         }
-        if let Some((key, ready)) = self.memory.responses.remove(key) {
+        if let Some((key, response)) = self.memory.responses.remove(key) {
             // Earlier uses count less.
-            self.memory.evicted_hits.insert(key, ready.hits() / 2);
+            self.memory.evicted_hits.insert(key, response.hits() / 2);
         }
         None
     }
@@ -100,44 +102,47 @@ impl MemoryResponder {
     pub(crate) fn find_cached_get(
         &self,
         key: &ResponseKeyRef<'_>,
-        ready: &CachedResponse,
-        moment: LookupTime,
+        response: &CachedResponse,
+        lookup_time: LookupTime,
     ) -> Option<Arc<CachedResponse>> {
         let compresses =
-            ready.source.farm.config.cache.as_ref().is_some_and(|cache| cache.compress);
+            response.source.farm.config.cache.as_ref().is_some_and(|cache| cache.compress);
         if !compresses || !key.flags.is_head() {
             return None;
         }
-        let whole = self.find_cached(&key.as_get(), moment)?;
-        let is_same = whole.source.file_stamp == ready.source.file_stamp
-            && whole.source.file == ready.source.file;
-        is_same.then_some(whole)
+        let get_response = self.find_cached(&key.as_get(), lookup_time)?;
+        let is_same_file = get_response.source.file_stamp == response.source.file_stamp
+            && get_response.source.file == response.source.file;
+        is_same_file.then_some(get_response)
     }
 
-    fn is_cached_valid(&self, ready: &CachedResponse, moment: LookupTime) -> bool {
-        let changes = self.memory.change_count();
-        let checked = *ready.last_check.lock();
-        if checked.valid_until.is_some_and(|until| moment.now > until) {
+    fn is_cached_valid(&self, response: &CachedResponse, lookup_time: LookupTime) -> bool {
+        let change_count = self.memory.change_count();
+        let last_check = *response.last_check.lock();
+        if last_check.valid_until.is_some_and(|until| lookup_time.now > until) {
             return false;
         }
-        let is_recent = u128::from(moment.memory_ms.saturating_sub(checked.memory_ms))
+        let is_recent = u128::from(lookup_time.memory_ms.saturating_sub(last_check.memory_ms))
             < FILE_CHECK_INTERVAL.as_millis();
-        if checked.change_count == Some(changes) && is_recent {
+        if last_check.change_count == Some(change_count) && is_recent {
             return true;
         }
-        let compared = self.check_file(&ready.source, changes, moment);
-        if let Some(checked) = compared {
-            *ready.last_check.lock() = checked;
+        let new_check = self.check_file(&response.source, change_count, lookup_time);
+        if let Some(new_check) = new_check {
+            *response.last_check.lock() = new_check;
         }
-        compared.is_some()
+        new_check.is_some()
     }
 
     /// Checks the file and its freshness; returns `None` if it was replaced or is out of date.
+    ///
+    /// Also watches the folders of the file for changes, and records a use of the file for the eviction from the
+    /// document root.
     fn check_file(
         &self,
         source: &ResponseSource,
-        changes: u64,
-        moment: LookupTime,
+        change_count: u64,
+        lookup_time: LookupTime,
     ) -> Option<LastFileCheck> {
         let farm = &source.farm;
         let (root, cache) = (farm.docroot.as_ref()?, farm.config.cache.as_ref()?);
@@ -151,20 +156,22 @@ impl MemoryResponder {
         if cached.stamp != source.file_stamp {
             return None;
         }
-        let facts =
-            docroot.freshness_facts(cache, (&source.file, &source.path), &cached, moment.now);
+        let facts = docroot.freshness_facts(cache, &source.file, &source.path, &cached, lookup_time.now);
         let is_fresh = assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Valid;
-        docroot.record_use(&source.file, moment.now);
-        let (is_valid, until) = if source.is_stale {
-            let until = cached.marked_at.map(|marked| marked + cache.max_stale);
-            (!is_fresh && farm.is_replacement_pending(&source.file, &self.fetch_coalescer), until)
+        docroot.record_use(&source.file, lookup_time.now);
+        let (is_valid, valid_until) = if source.is_stale {
+            let valid_until = cached.marked_at.map(|marked| marked + cache.max_stale);
+            (
+                !is_fresh && farm.is_replacement_pending(&source.file, &self.fetch_coalescer),
+                valid_until,
+            )
         } else {
             (is_fresh, valid_until(facts, cache.stale_limits()))
         };
         is_valid.then(|| LastFileCheck {
-            change_count: is_watched.then_some(changes),
-            memory_ms: moment.memory_ms,
-            valid_until: until,
+            change_count: is_watched.then_some(change_count),
+            memory_ms: lookup_time.memory_ms,
+            valid_until,
         })
     }
 
@@ -194,17 +201,18 @@ impl MemoryResponder {
         }
         let is_head = key.as_key_ref().flags.is_head();
         // The length of a body that is read in pieces is only in the head.
-        let announced = response.headers().get(header::CONTENT_LENGTH);
-        let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
-        let length = response.body().size_hint().exact().or(announced);
+        let announced_length = response.headers().get(header::CONTENT_LENGTH);
+        let announced_length =
+            announced_length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let length = response.body().size_hint().exact().or(announced_length);
         let has_whole_body = is_head || length == Some(source.length);
         if response.status() != StatusCode::OK || !has_whole_body {
             return;
         }
-        let moment = self.memory.lookup_time(self.runtime.clock.now());
+        let lookup_time = self.memory.lookup_time(self.runtime.clock.now());
         // Changes since the look-up are detected by another check.
-        let changes = self.memory.change_count();
-        let Some(checked) = self.check_file(source, changes, moment) else { return };
+        let change_count = self.memory.change_count();
+        let Some(file_check) = self.check_file(source, change_count, lookup_time) else { return };
         let mut headers = response.headers().clone();
         headers.remove(header::DATE);
         if !headers.contains_key(header::AGE) {
@@ -214,10 +222,13 @@ impl MemoryResponder {
             !is_head && source.farm.config.cache.as_ref().is_some_and(|cache| cache.compress);
         let log_text = self.hit_log_text(source, is_head);
         let head = (key.as_key_ref().flags, &headers);
-        let ready = Arc::new(CachedResponse::new(content, head, log_text, checked));
-        ready.set_hits(self.memory.evicted_hits.remove(&key).map_or(0, |(_, hits)| hits));
-        self.memory.responses.insert(key.clone(), Arc::clone(&ready));
-        if compresses && ready.is_encodable() && self.memory.encoding_queue.push(key, ready) {
+        let cached_response = Arc::new(CachedResponse::new(content, head, log_text, file_check));
+        cached_response.set_hits(self.memory.evicted_hits.remove(&key).map_or(0, |(_, hits)| hits));
+        self.memory.responses.insert(key.clone(), Arc::clone(&cached_response));
+        if compresses
+            && cached_response.is_encodable()
+            && self.memory.encoding_queue.push(key, cached_response)
+        {
             let memory = Arc::clone(&self.memory);
             tokio::task::spawn_blocking(move || memory.encode_queued());
         }
@@ -248,33 +259,34 @@ impl MemoryResponder {
     }
 
     /// Responds with a cached response on the path through hyper.
-    pub(crate) fn serve_cached(
+    pub(crate) fn serve_from_memory(
         &self,
         key: &ResponseKey,
         client: IpAddr,
         conditions: &HeaderMap,
     ) -> Option<Response<ResponseBody>> {
-        let moment = self.lookup_time();
-        let ready = self.find_cached(&key.as_key_ref(), moment)?;
+        let lookup_time = self.lookup_time();
+        let cached_response = self.find_cached(&key.as_key_ref(), lookup_time)?;
         let is_head = key.as_key_ref().flags.is_head();
-        let whole = self.find_cached_get(&key.as_key_ref(), &ready, moment);
-        let variant = whole.as_ref().unwrap_or(&ready);
+        let get_response = self.find_cached_get(&key.as_key_ref(), &cached_response, lookup_time);
+        let variant = get_response.as_ref().unwrap_or(&cached_response);
         let accepted = conditions.get(header::ACCEPT_ENCODING).map(HeaderValue::as_bytes);
-        let form = variant.choose_representation(accepted, Some(conditions), is_head);
-        let conditional = variant.conditional_response(form, conditions, is_head, moment.now)?;
+        let representation = variant.choose_representation(accepted, Some(conditions), is_head);
+        let conditional =
+            variant.conditional_response(representation, conditions, is_head, lookup_time.now)?;
         let is_empty = is_head || conditional.length == 0;
         let body = if is_empty {
             empty_body()
         } else {
-            form.body.read_part(conditional.start, conditional.length).ok()?
+            representation.body.read_part(conditional.start, conditional.length).ok()?
         };
         // Checked last, because the regular path checks again.
         self.request_gate.admit(client).ok()?;
-        self.record_cached_hit(&ready, is_head, conditional.status);
-        if let Some(warning) = &ready.source.warning {
+        self.record_cached_hit(&cached_response, is_head, conditional.status);
+        if let Some(warning) = &cached_response.source.warning {
             self.runtime.write_log(LogLevel::Warn, || warning.to_string());
         }
-        self.runtime.write_log(LogLevel::Info, || ready.log_text.to_string());
+        self.runtime.write_log(LogLevel::Info, || cached_response.log_text.to_string());
         let mut response = Response::new(body);
         *response.status_mut() = conditional.status;
         *response.headers_mut() = conditional.headers;
@@ -284,20 +296,24 @@ impl MemoryResponder {
     /// Counts a cached response that was sent with a status for a GET or a HEAD.
     pub(crate) fn record_cached_hit(
         &self,
-        ready: &CachedResponse,
+        cached_response: &CachedResponse,
         is_head: bool,
         status: StatusCode,
     ) {
-        ready.record_hit();
-        let (counter, outcome) = match ready.source.is_stale {
+        cached_response.record_hit();
+        let (counter, outcome) = match cached_response.source.is_stale {
             true => (DispatcherCounter::Stale, CacheOutcome::Stale),
             false => (DispatcherCounter::Hits, CacheOutcome::Hit),
         };
         self.metrics.increment(counter);
         self.metrics.increment(DispatcherCounter::MemoryHits);
-        let tally = &ready.source.farm.farm_metrics;
-        tally.count_request_with(&ready.prefix_counter, &ready.source.path, outcome);
+        let farm_metrics = &cached_response.source.farm.farm_metrics;
+        farm_metrics.count_request_with(
+            &cached_response.prefix_counter,
+            &cached_response.source.path,
+            outcome,
+        );
         let method = if is_head { &Method::HEAD } else { &Method::GET };
-        tally.request_histogram.record_request(method, status, Duration::ZERO);
+        farm_metrics.request_histogram.record_request(method, status, Duration::ZERO);
     }
 }

@@ -82,20 +82,20 @@ const MAX_QUEUED_ENCODINGS: usize = 4096;
 
 impl EncodingQueue {
     /// Adds a response; returns true if no worker is running yet.
-    fn push(&self, key: ResponseKey, ready: Arc<CachedResponse>) -> bool {
-        let mut waiting = self.0.lock();
-        if waiting.responses.len() >= MAX_QUEUED_ENCODINGS {
+    fn push(&self, key: ResponseKey, response: Arc<CachedResponse>) -> bool {
+        let mut state = self.0.lock();
+        if state.responses.len() >= MAX_QUEUED_ENCODINGS {
             return false;
         }
-        waiting.responses.push_back((key, ready));
-        !std::mem::replace(&mut waiting.has_worker, true)
+        state.responses.push_back((key, response));
+        !std::mem::replace(&mut state.has_worker, true)
     }
 
     /// Takes the next response; if there is none, marks the worker as stopped.
     fn take_next(&self) -> Option<(ResponseKey, Arc<CachedResponse>)> {
-        let mut waiting = self.0.lock();
-        let next = waiting.responses.pop_front();
-        waiting.has_worker = next.is_some();
+        let mut state = self.0.lock();
+        let next = state.responses.pop_front();
+        state.has_worker = next.is_some();
         next
     }
 }
@@ -108,9 +108,9 @@ struct CachedResponseWeight {
 }
 
 impl Weighter<ResponseKey, Arc<CachedResponse>> for CachedResponseWeight {
-    fn weight(&self, key: &ResponseKey, ready: &Arc<CachedResponse>) -> u64 {
-        let bytes = (key.memory_bytes() + ready.memory_bytes()) as u64;
-        match ready.identity_body() {
+    fn weight(&self, key: &ResponseKey, response: &Arc<CachedResponse>) -> u64 {
+        let bytes = (key.memory_bytes() + response.memory_bytes()) as u64;
+        match response.identity_body() {
             CachedBody::Memory(_) => bytes,
             CachedBody::File(_) => bytes.max(self.file_bytes),
         }
@@ -156,12 +156,12 @@ impl ResponseMemory {
     }
 
     /// Reads changes by other programs; changes complete before the call take effect.
-    pub(crate) fn drain_changes(&self) {
+    fn drain_changes(&self) {
         self.folder_watcher.drain_changes(|| self.record_change());
     }
 
     /// Returns the value of the change counter.
-    pub(crate) fn change_count(&self) -> u64 {
+    fn change_count(&self) -> u64 {
         self.change_count.load(Ordering::SeqCst)
     }
 
@@ -174,14 +174,14 @@ impl ResponseMemory {
 
     /// Encodes all queued responses.
     fn encode_queued(&self) {
-        while let Some((key, ready)) = self.encoding_queue.take_next() {
-            let Some(encoded) = ready.with_encodings() else { continue };
-            let is_kept = self
+        while let Some((key, response)) = self.encoding_queue.take_next() {
+            let Some(encoded_response) = response.with_encodings() else { continue };
+            let is_still_cached = self
                 .responses
                 .peek(&key.as_key_ref())
-                .is_some_and(|cached| Arc::ptr_eq(&cached, &ready));
-            if is_kept {
-                self.responses.insert(key, Arc::new(encoded));
+                .is_some_and(|current| Arc::ptr_eq(&current, &response));
+            if is_still_cached {
+                self.responses.insert(key, Arc::new(encoded_response));
             }
         }
     }
@@ -193,17 +193,12 @@ impl ResponseMemory {
 
     /// Reads the memory's own clock.
     pub(crate) fn lookup_time(&self, now: SystemTime) -> LookupTime {
-        let at_ms = u64::try_from(self.start_time.elapsed().as_millis()).unwrap_or(u64::MAX);
-        LookupTime { now, memory_ms: at_ms }
+        let memory_ms = u64::try_from(self.start_time.elapsed().as_millis()).unwrap_or(u64::MAX);
+        LookupTime { now, memory_ms }
     }
 
     /// Watches the folders whose changes concern `file`; returns true if all of them are watched.
-    pub(crate) fn watch_folders(
-        &self,
-        docroot: &Docroot,
-        file: &Path,
-        stat_files: &StatFileLayout,
-    ) -> bool {
+    fn watch_folders(&self, docroot: &Docroot, file: &Path, stat_files: &StatFileLayout) -> bool {
         let folders = file.ancestors().skip(1);
         let mut is_watched = true;
         for folder in folders {
@@ -219,15 +214,15 @@ impl ResponseMemory {
     /// Returns the cached responses for which `is_wanted` holds, the most used first.
     pub(crate) fn hottest(
         &self,
-        is_wanted: impl Fn(&CachedResponse) -> bool,
+        is_selected: impl Fn(&CachedResponse) -> bool,
     ) -> Vec<Arc<CachedResponse>> {
         let mut responses: Vec<Arc<CachedResponse>> = self
             .responses
             .iter()
-            .map(|(_, ready)| ready)
-            .filter(|ready| is_wanted(ready))
+            .map(|(_, response)| response)
+            .filter(|response| is_selected(response))
             .collect();
-        responses.sort_by_key(|ready| std::cmp::Reverse(ready.hits()));
+        responses.sort_by_key(|response| std::cmp::Reverse(response.hits()));
         responses
     }
 }

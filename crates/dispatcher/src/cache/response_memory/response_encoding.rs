@@ -77,14 +77,14 @@ pub(crate) fn choose_encoding(
     is_there: impl Fn(ResponseEncoding) -> bool,
 ) -> Option<ResponseEncoding> {
     let accepted = std::str::from_utf8(accepted).ok()?;
-    let plain = encoding_weight(accepted, "identity");
+    let identity_weight = encoding_weight(accepted, "identity");
     let mut best = None;
     for coding in ResponseEncoding::ALL {
         let weight = encoding_weight(accepted, coding.name())
             .or(encoding_weight(accepted, "*"))
             .unwrap_or(0);
         let beats = best.is_none_or(|(_, best_weight)| weight > best_weight);
-        if weight > 0 && weight >= plain.unwrap_or(0) && beats && is_there(coding) {
+        if weight > 0 && weight >= identity_weight.unwrap_or(0) && beats && is_there(coding) {
             best = Some((coding, weight));
         }
     }

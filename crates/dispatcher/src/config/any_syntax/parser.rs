@@ -183,13 +183,13 @@ impl<'a> ConfigParser<'a> {
 
     fn warn_of_invalid_utf8(&mut self, tokens: &[ConfigToken]) {
         for token in tokens {
-            let (ConfigToken::Key(ConfigKey { name: text, position: at })
-            | ConfigToken::Text(ConfigText { text, position: at, .. })) = token
+            let (ConfigToken::Key(ConfigKey { name, position })
+            | ConfigToken::Text(ConfigText { text: name, position, .. })) = token
             else {
                 continue;
             };
-            if text.contains('\u{fffd}') {
-                self.diagnostics.add_warning(at, "this text is not UTF-8");
+            if name.contains('\u{fffd}') {
+                self.diagnostics.add_warning(position, "this text is not UTF-8");
             }
         }
     }

@@ -459,8 +459,8 @@ impl<'a> HttpdExpressionParser<'a> {
     /// Parses a text: its template, and its value if it has no variables. A function of one argument is also a text.
     fn parse_text(&mut self) -> Result<(String, Option<String>), String> {
         match self.next() {
-            Some(HttpdExpressionToken::Text { template, literal: plain }) => {
-                Ok((template.clone(), plain.clone()))
+            Some(HttpdExpressionToken::Text { template, literal }) => {
+                Ok((template.clone(), literal.clone()))
             }
             Some(HttpdExpressionToken::Word(function)) if self.take_word("(") => {
                 let Some(HttpdExpressionToken::Text { literal: Some(argument), .. }) = self.next()

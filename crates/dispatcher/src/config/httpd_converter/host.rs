@@ -188,31 +188,31 @@ pub(super) fn write_hosts(
         let group = HttpdHostGroup { names: Vec::new(), hosts: vec![(None, &only)] };
         return group.write_toml(toml, &[None], global, findings);
     }
-    let doors = listening_ports(hosts);
-    warn_of_unreachable_hosts(hosts, &doors, findings);
-    for group in group_hosts(hosts, &doors) {
-        group.write_toml(toml, &doors, global, findings);
+    let ports = listening_ports(hosts);
+    warn_of_unreachable_hosts(hosts, &ports, findings);
+    for group in group_hosts(hosts, &ports) {
+        group.write_toml(toml, &ports, global, findings);
     }
 }
 
 /// Returns the ports of the hosts in the order of their appearance.
 fn listening_ports(hosts: &[HttpdHost]) -> Vec<Option<&str>> {
-    let mut doors = Vec::new();
+    let mut ports = Vec::new();
     for port in hosts.iter().flat_map(HttpdHost::ports) {
-        if !doors.contains(&port) {
-            doors.push(port);
+        if !ports.contains(&port) {
+            ports.push(port);
         }
     }
-    doors
+    ports
 }
 
 /// Returns the host that httpd selects at a port: the first one of this name, or else the first one.
 fn select_host<'a>(
     hosts: &'a [HttpdHost],
-    door: Option<&str>,
+    port: Option<&str>,
     name: Option<&str>,
 ) -> Option<&'a HttpdHost> {
-    let mut at_door = hosts.iter().filter(|host| host.ports().contains(&door));
+    let mut at_door = hosts.iter().filter(|host| host.ports().contains(&port));
     let first = at_door.clone().next();
     name.and_then(|name| at_door.find(|host| host.has_name(name))).or(first)
 }
@@ -223,11 +223,11 @@ struct HttpdHostGroup<'a> {
     hosts: Vec<(Option<&'a str>, &'a HttpdHost)>,
 }
 
-fn group_hosts<'a>(hosts: &'a [HttpdHost], doors: &[Option<&'a str>]) -> Vec<HttpdHostGroup<'a>> {
+fn group_hosts<'a>(hosts: &'a [HttpdHost], ports: &[Option<&'a str>]) -> Vec<HttpdHostGroup<'a>> {
     let chosen_for = |name: Option<&str>| -> Vec<(Option<&'a str>, &'a HttpdHost)> {
         let choose =
-            |door: &Option<&'a str>| select_host(hosts, *door, name).map(|host| (*door, host));
-        doors.iter().filter_map(choose).collect()
+            |port: &Option<&'a str>| select_host(hosts, *port, name).map(|host| (*port, host));
+        ports.iter().filter_map(choose).collect()
     };
     let is_same = |left: &[(Option<&str>, &HttpdHost)], right: &[(Option<&str>, &HttpdHost)]| {
         let mut pairs = left.iter().zip(right);
@@ -261,10 +261,10 @@ fn group_hosts<'a>(hosts: &'a [HttpdHost], doors: &[Option<&'a str>]) -> Vec<Htt
 
 fn warn_of_unreachable_hosts(
     hosts: &[HttpdHost],
-    doors: &[Option<&str>],
+    ports: &[Option<&str>],
     findings: &mut DiagnosticCollector,
 ) {
-    let reached_hosts: Vec<&HttpdHost> = group_hosts(hosts, doors)
+    let reached_hosts: Vec<&HttpdHost> = group_hosts(hosts, ports)
         .iter()
         .flat_map(|group| group.hosts.iter().map(|(_, host)| *host))
         .collect();
@@ -297,12 +297,12 @@ fn warn_of_unreachable_hosts(
 
 /// Returns the conditions for visitors of a port. Exactly one port matches each request: a proxy in front may have
 /// received it at another port, and then the request shows only if it used TLS.
-fn port_guard_conditions(door: Option<&str>, doors: &[Option<&str>]) -> Vec<String> {
-    if doors.len() < 2 {
+fn port_guard_conditions(host_port: Option<&str>, ports: &[Option<&str>]) -> Vec<String> {
+    if ports.len() < 2 {
         return Vec::new();
     }
-    let rest = [None, Some("80")].into_iter().find(|port| doors.contains(port));
-    let rest = rest.or_else(|| doors.iter().copied().find(|port| *port != Some("443")));
+    let rest = [None, Some("80")].into_iter().find(|port| ports.contains(port));
+    let rest = rest.or_else(|| ports.iter().copied().find(|port| *port != Some("443")));
     let rest = rest.unwrap_or(None);
     let asks = |port: &str, is_negated: bool| match port {
         "443" => format_condition("%{HTTPS}", "^on$", is_negated),
@@ -310,13 +310,13 @@ fn port_guard_conditions(door: Option<&str>, doors: &[Option<&str>]) -> Vec<Stri
             format_condition("%{SERVER_PORT}", &format!("^{}$", regex::escape(port)), is_negated)
         }
     };
-    let others = doors
+    let others = ports
         .iter()
         .copied()
-        .filter(|other_door| *other_door != rest && *other_door != door)
+        .filter(|other_door| *other_door != rest && *other_door != host_port)
         .flatten();
-    match door {
-        door if door == rest => others.map(|port| asks(port, true)).collect(),
+    match host_port {
+        host_port if host_port == rest => others.map(|port| asks(port, true)).collect(),
         // An explicit port takes precedence over the scheme.
         Some("443") => {
             let own = asks("443", false);
@@ -342,7 +342,7 @@ impl<'a> HttpdHostGroup<'a> {
     fn write_toml(
         &self,
         toml: &mut String,
-        doors: &[Option<&str>],
+        ports: &[Option<&str>],
         global: &HttpdHost,
         findings: &mut DiagnosticCollector,
     ) {
@@ -367,13 +367,13 @@ impl<'a> HttpdHostGroup<'a> {
         let documents =
             self.merge_settings("ErrorDocument", &none, |part| &part.error_documents, findings);
         write_toml_table(toml, "error_documents", &documents);
-        self.write_rules(toml, doors, global, findings);
+        self.write_rules(toml, ports, global, findings);
     }
 
     fn write_rules(
         &self,
         toml: &mut String,
-        doors: &[Option<&str>],
+        ports: &[Option<&str>],
         global: &HttpdHost,
         findings: &mut DiagnosticCollector,
     ) {
@@ -384,7 +384,7 @@ impl<'a> HttpdHostGroup<'a> {
             _ => self
                 .hosts
                 .iter()
-                .map(|(door, host)| (port_guard_conditions(*door, doors), *host))
+                .map(|(port, host)| (port_guard_conditions(*port, ports), *host))
                 .collect(),
         };
         let keeps_host = |host: &HttpdHost| host.keeps_host.or(global.keeps_host).unwrap_or(false);
@@ -405,7 +405,7 @@ impl<'a> HttpdHostGroup<'a> {
             host.redirect_rules.iter().for_each(|rule| rule.write_toml(toml, guard, false));
         }
         global.redirect_rules.iter().for_each(|rule| rule.write_toml(toml, &[], false));
-        self.write_access(toml, &guarded, is_one, doors, global, findings);
+        self.write_access(toml, &guarded, is_one, ports, global, findings);
     }
 
     /// Writes the access rules.
@@ -414,13 +414,13 @@ impl<'a> HttpdHostGroup<'a> {
         toml: &mut String,
         guarded: &[(Vec<String>, &HttpdHost)],
         is_one: bool,
-        doors: &[Option<&str>],
+        ports: &[Option<&str>],
         global: &HttpdHost,
         findings: &mut DiagnosticCollector,
     ) {
         // The port is chosen by the visitor, unless only TLS distinguishes the ports: what is closed at one of them is
         // closed at all.
-        let is_written = doors.iter().filter(|door| **door != Some("443")).count() > 1;
+        let is_written = ports.iter().filter(|port| **port != Some("443")).count() > 1;
         let is_unguarded = !is_one && is_written;
         let rewrites = guarded
             .iter()

@@ -379,7 +379,7 @@ impl HttpdConfigReader<'_> {
     pub(super) fn read_proxy_pass(&mut self, line: &HttpdDirective<'_>) {
         let is_pattern = line.name.eq_ignore_ascii_case("ProxyPassMatch");
         let rest = line.arguments.get(1..).unwrap_or_default();
-        if let Some(rule) = self.new_proxy_rule(line, (line.argument(0), is_pattern), rest) {
+        if let Some(rule) = self.new_proxy_rule(line, line.argument(0), is_pattern, rest) {
             self.current_host().proxy_rules.push(rule);
         }
     }
@@ -391,7 +391,7 @@ impl HttpdConfigReader<'_> {
         path: &str,
         is_pattern: bool,
     ) {
-        if let Some(rule) = self.new_proxy_rule(line, (path, is_pattern), &line.arguments) {
+        if let Some(rule) = self.new_proxy_rule(line, path, is_pattern, &line.arguments) {
             self.current_host().proxy_rules.insert(0, rule);
         }
     }
@@ -400,7 +400,8 @@ impl HttpdConfigReader<'_> {
     fn new_proxy_rule(
         &mut self,
         line: &HttpdDirective<'_>,
-        (path, is_pattern): (&str, bool),
+        path: &str,
+        is_pattern: bool,
         words: &[String],
     ) -> Option<HttpdHostRule> {
         let target = words.first().map_or("", String::as_str);

@@ -59,7 +59,7 @@ pub(super) struct FastConnection {
     pub(super) listener_closing: KeepAlivePolicy,
     /// True if the connection is to end because others want its slot.
     pub(super) is_marked_for_eviction: bool,
-    pub(super) shutdown_signal: watch::Receiver<bool>,
+    shutdown_signal: watch::Receiver<bool>,
     pub(super) return_sender: oneshot::Sender<Option<ReturnedConnection>>,
     /// The additional state of an HTTP/2 connection.
     pub(super) http2_state: Option<Box<FastHttp2State>>,
@@ -97,18 +97,12 @@ impl FastConnection {
         done: oneshot::Sender<Option<ReturnedConnection>>,
         now_ms: u64,
     ) -> Self {
-        let LentConnection {
-            socket: wire,
-            unread,
-            peer,
-            keep_alive_policy: closing,
-            end_signal: ending,
-            ..
-        } = lent_connection;
+        let LentConnection { socket, unread, peer, keep_alive_policy, end_signal, .. } =
+            lent_connection;
         let idle_ms = to_millis(lent_connection.idle_timeout);
         Self {
-            may_read: wire.may_have_buffered_input(),
-            wire,
+            may_read: socket.may_have_buffered_input(),
+            wire: socket,
             client_addr: peer.addr.ip(),
             client_text: peer.addr.ip().to_canonical().to_string(),
             is_tls: peer.is_tls,
@@ -122,10 +116,10 @@ impl FastConnection {
             idle_timeout_ms: idle_ms,
             slow_client_timeout: SlowClientTimeout::new(lent_connection.write_timeout),
             requests_left: lent_connection.requests_left,
-            listener_closing: closing,
+            listener_closing: keep_alive_policy,
             is_marked_for_eviction: false,
             is_new: true,
-            shutdown_signal: ending,
+            shutdown_signal: end_signal,
             return_sender: done,
             http2_state: lent_connection.http2.map(|http2| {
                 Box::new(FastHttp2State::new(http2, lent_connection.write_timeout, now_ms))
@@ -276,8 +270,8 @@ impl FastConnection {
                 }
                 OutgoingPiece::File { remaining: 0, .. } => (Ok(0), true),
                 OutgoingPiece::File { .. } if self.turn_bytes_left == 0 => return Ok(()),
-                OutgoingPiece::File { file, offset, remaining: left } => {
-                    let count = (*left).min(self.turn_bytes_left);
+                OutgoingPiece::File { file, offset, remaining } => {
+                    let count = (*remaining).min(self.turn_bytes_left);
                     let part = (*offset, usize::try_from(count).unwrap_or(usize::MAX));
                     let sent = self.wire.send_file(file, part, &mut self.sent_bytes);
                     if matches!(sent, Ok(0)) {
@@ -286,9 +280,9 @@ impl FastConnection {
                     }
                     let bytes = *sent.as_ref().unwrap_or(&0) as u64;
                     *offset += bytes;
-                    *left = left.saturating_sub(bytes);
+                    *remaining = remaining.saturating_sub(bytes);
                     self.turn_bytes_left = self.turn_bytes_left.saturating_sub(bytes);
-                    (sent, *left == 0)
+                    (sent, *remaining == 0)
                 }
             };
             match sent {

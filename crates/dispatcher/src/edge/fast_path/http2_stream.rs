@@ -55,14 +55,14 @@ pub(super) struct FastHttp2State {
 }
 
 impl FastHttp2State {
-    pub(super) fn new(door: FastPathHttp2, stall_timeout: Duration, now_ms: u64) -> Self {
-        let FastPathHttp2 { max_streams, max_header_bytes: header_bytes, .. } = door;
+    pub(super) fn new(settings: FastPathHttp2, stall_timeout: Duration, now_ms: u64) -> Self {
+        let FastPathHttp2 { max_streams, max_header_bytes, .. } = settings;
         Self {
             connection: Http2Connection::new(
-                Http2Limits { max_streams, max_header_bytes: header_bytes, stall_timeout },
+                Http2Limits { max_streams, max_header_bytes, stall_timeout },
                 now_ms,
             ),
-            http2_listener: door,
+            http2_listener: settings,
             service_connection: None,
             is_blocked: false,
             turn_bytes_left: MAX_BYTES_PER_TURN,
@@ -293,12 +293,12 @@ impl FastWorker {
             Ok(received) if received.bytes == 0 => Err(ConnectionBroken),
             Ok(received) => {
                 connection.may_read = has_ended || received.has_more;
-                let news = buffer.get(..received.bytes).unwrap_or_default();
+                let input = buffer.get(..received.bytes).unwrap_or_default();
                 if connection.unread.is_empty() {
-                    self.read_http2_frames(slot, connection, streams, news, batch)
+                    self.read_http2_frames(slot, connection, streams, input, batch)
                 } else {
                     let mut unread = std::mem::take(&mut connection.unread);
-                    unread.extend_from_slice(news);
+                    unread.extend_from_slice(input);
                     self.read_http2_frames(slot, connection, streams, &unread, batch)
                 }
             }
@@ -344,14 +344,16 @@ impl FastWorker {
                     rest = &[];
                     break;
                 }
-                Http2ReadStep::Request { stream, is_complete: is_whole } => {
-                    let is_given = is_whole
-                        && parse_http2_fields(&fields, connection.is_tls).is_some_and(|plain| {
-                            self.serve_cached_on_stream(connection, streams, stream, &plain, batch)
+                Http2ReadStep::Request { stream, is_complete } => {
+                    let is_answered = is_complete
+                        && parse_http2_fields(&fields, connection.is_tls).is_some_and(|request| {
+                            self.serve_from_memory_on_stream(
+                                connection, streams, stream, &request, batch,
+                            )
                         });
-                    if !is_given {
+                    if !is_answered {
                         let mailbox = &self.mailbox;
-                        streams.forward_to_service(stream, is_whole, &fields, || {
+                        streams.forward_to_service(stream, is_complete, &fields, || {
                             let mailbox = Arc::clone(mailbox);
                             ServiceNotifier::new(move || {
                                 mailbox.send_command(WorkerCommand::ServiceReady(slot)).ok();
@@ -359,14 +361,14 @@ impl FastWorker {
                         });
                     }
                 }
-                Http2ReadStep::Trailers { service_stream: behind } => {
+                Http2ReadStep::Trailers { service_stream } => {
                     if let Some(service) = &mut streams.service_connection {
-                        service.forward_trailers(behind, &fields);
+                        service.forward_trailers(service_stream, &fields);
                     }
                 }
-                Http2ReadStep::Data { service_stream: behind, bytes, is_last } => {
+                Http2ReadStep::Data { service_stream, bytes, is_last } => {
                     if let Some(service) = &mut streams.service_connection {
-                        service.forward_data(behind, bytes, is_last);
+                        service.forward_data(service_stream, bytes, is_last);
                     }
                 }
             }
@@ -377,20 +379,20 @@ impl FastWorker {
     }
 
     /// Sends the cached response to a request; returns true if there was one.
-    fn serve_cached_on_stream(
+    fn serve_from_memory_on_stream(
         &mut self,
         connection: &FastConnection,
         streams: &mut FastHttp2State,
         stream: u32,
-        plain: &FastRequest<'_>,
+        request: &FastRequest<'_>,
         batch: &RequestBatch,
     ) -> bool {
         let client = &connection.client_text;
         let session = &mut streams.connection;
-        let served = batch.with_cached_response(connection.client_addr, plain, |selected| {
-            self.send_cached_on_stream(session, stream, client, plain, selected, batch);
+        let result = batch.with_cached_response(connection.client_addr, request, |selected| {
+            self.send_cached_on_stream(session, stream, client, request, selected, batch);
         });
-        served.is_some()
+        result.is_some()
     }
 
     fn send_cached_on_stream(
@@ -398,38 +400,43 @@ impl FastWorker {
         session: &mut Http2Connection,
         stream: u32,
         client: &str,
-        plain: &FastRequest<'_>,
+        request: &FastRequest<'_>,
         selected: SelectedRepresentation<'_>,
         batch: &RequestBatch,
     ) {
-        let SelectedRepresentation { cached: ready, representation: form, conditional } = selected;
+        let SelectedRepresentation { response, representation, conditional } = selected;
         let now = batch.lookup_time.now;
-        let written;
-        let (status, length, part, [before_age, after_age]) = match conditional {
-            None => (200, Some(form.length), (0, form.length), form.head.parts()),
+        let conditional_head;
+        let (status, length, body_range, [before_age, after_age]) = match conditional {
+            None => (
+                200,
+                Some(representation.length),
+                (0, representation.length),
+                representation.head.parts(),
+            ),
             Some(conditional) => {
-                written = encode_response_head(
-                    plain.response_key.flags,
+                conditional_head = encode_response_head(
+                    request.response_key.flags,
                     conditional.status,
                     &conditional.headers,
                 );
-                let part = (conditional.start, conditional.length);
+                let body_range = (conditional.start, conditional.length);
                 (
                     conditional.status.as_u16(),
                     announced_length(&conditional.headers),
-                    part,
-                    written.parts(),
+                    body_range,
+                    conditional_head.parts(),
                 )
             }
         };
-        let age = DecimalDigits::from_number(ready.age_seconds(now));
+        let age = DecimalDigits::from_number(response.age_seconds(now));
         let age = age.as_bytes();
         // A decimal number has so few digits that its length fits one byte.
         let age_length = [u8::try_from(age.len()).unwrap_or(0)];
         let parts = [before_age, &age_length[..], age, after_age, self.date_header.http2_block()];
         let (start, length_of_part) =
-            if plain.response_key.flags.is_head() { (0, 0) } else { part };
-        let body = match &form.body {
+            if request.response_key.flags.is_head() { (0, 0) } else { body_range };
+        let body = match &representation.body {
             CachedBody::Memory(bytes) => {
                 Http2ResponseBody::Bytes(slice_bytes(bytes, start, length_of_part))
             }
@@ -440,8 +447,7 @@ impl FastWorker {
             },
         };
         session.send_response(stream, &parts, body);
-        let served_response =
-            ServedResponse { client, request: plain, response: ready, status, length };
+        let served_response = ServedResponse { client, request, response, status, length };
         let runtime = &batch.dispatcher_state.parts.runtime;
         self.log_buffer.record_response(runtime, now, batch.now_ms, served_response);
     }

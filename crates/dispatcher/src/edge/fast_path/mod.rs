@@ -67,7 +67,7 @@ impl LazyFastPath {
     /// Returns the threads, or `None` if they are not running.
     fn running_workers(&self) -> Option<Arc<FastPathWorkers>> {
         match &*self.state.lock() {
-            FastPathState::Running(lanes) => Some(Arc::clone(lanes)),
+            FastPathState::Running(workers) => Some(Arc::clone(workers)),
             FastPathState::NotStarted | FastPathState::Failed(_) => None,
         }
     }
@@ -86,8 +86,8 @@ impl FastPath for LazyFastPath {
             FastPathState::NotStarted | FastPathState::Failed(_) => {}
         }
         match (self.start_workers)(&self.dispatcher) {
-            Ok(lanes) => {
-                *started = FastPathState::Running(Arc::new(lanes));
+            Ok(workers) => {
+                *started = FastPathState::Running(Arc::new(workers));
                 true
             }
             Err(error) => {
@@ -103,14 +103,14 @@ impl FastPath for LazyFastPath {
         lent_connection: LentConnection,
     ) -> Pin<Box<dyn Future<Output = Option<ReturnedConnection>> + Send>> {
         match self.running_workers() {
-            Some(lanes) => lanes.serve(lent_connection),
+            Some(workers) => workers.serve(lent_connection),
             None => Box::pin(async move { Some(return_connection(lent_connection)) }),
         }
     }
 
     fn evict_idle(&self, count: usize, counters: &Arc<ListenerCounters>) {
-        if let Some(lanes) = self.running_workers() {
-            lanes.evict(count, counters);
+        if let Some(workers) = self.running_workers() {
+            workers.evict(count, counters);
         }
     }
 }
@@ -124,8 +124,8 @@ impl Dispatcher {
 
 /// Returns a connection unchanged to its lender.
 fn return_connection(lent_connection: LentConnection) -> ReturnedConnection {
-    let LentConnection { socket: wire, unread, requests_left, .. } = lent_connection;
-    ReturnedConnection { socket: wire, unread, requests_left, request_bytes: None }
+    let LentConnection { socket, unread, requests_left, .. } = lent_connection;
+    ReturnedConnection { socket, unread, requests_left, request_bytes: None }
 }
 
 /// The threads of the fast path; they end when this is dropped.
@@ -162,17 +162,17 @@ impl FastPathWorkers {
     ///
     /// # Errors
     /// Fails if the kernel refuses a thread or descriptor.
-    pub(crate) fn start_workers(dispatcher: &Dispatcher) -> std::io::Result<Self> {
+    fn start_workers(dispatcher: &Dispatcher) -> std::io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut lanes =
+        let mut workers =
             Self { mailboxes: Vec::new(), threads: Vec::new(), next_worker: AtomicUsize::new(0) };
         for _ in 0..cores {
-            // If this fails, the threads started so far end with `lanes`.
+            // If this fails, the threads started so far end with `workers`.
             let (mailbox, thread) = start_worker(dispatcher)?;
-            lanes.mailboxes.push(mailbox);
-            lanes.threads.push(thread);
+            workers.mailboxes.push(mailbox);
+            workers.threads.push(thread);
         }
-        Ok(lanes)
+        Ok(workers)
     }
 
     fn pick_mailbox(&self) -> Option<Arc<WorkerMailbox>> {
@@ -196,14 +196,14 @@ fn start_worker(dispatcher: &Dispatcher) -> std::io::Result<(Arc<WorkerMailbox>,
 
 impl WorkerMailbox {
     /// Sends a command; returns it as an error if the mailbox is closed.
-    fn send_command(&self, order: WorkerCommand) -> Result<(), WorkerCommand> {
+    fn send_command(&self, command: WorkerCommand) -> Result<(), WorkerCommand> {
         let mut orders = self.commands.lock();
         if self.is_closed.load(Ordering::SeqCst) {
-            return Err(order);
+            return Err(command);
         }
         // The receiver takes all pending commands at once.
         let is_told = !orders.is_empty();
-        orders.push(order);
+        orders.push(command);
         drop(orders);
         if !is_told {
             // A full counter is readable, too.
@@ -234,13 +234,13 @@ pub(crate) use request_head::parse_http2_fields;
 #[cfg(any(fuzzing, test))]
 pub(crate) fn parse_fast_path_head(bytes: &[u8]) -> Option<(usize, &'static str, &[u8], &str)> {
     match request_head::parse_request_head(bytes, false) {
-        request_head::HeadParseResult::Eligible(plain, length) => {
-            let method = if plain.response_key.flags.is_head() { "HEAD" } else { "GET" };
+        request_head::HeadParseResult::Eligible(request, length) => {
+            let method = if request.response_key.flags.is_head() { "HEAD" } else { "GET" };
             Some((
                 length,
                 method,
-                plain.response_key.host,
-                std::str::from_utf8(plain.response_key.target).ok()?,
+                request.response_key.host,
+                std::str::from_utf8(request.response_key.target).ok()?,
             ))
         }
         _ => None,
@@ -253,7 +253,7 @@ pub(crate) fn parse_response_key(
     bytes: &[u8],
 ) -> Option<crate::cache::response_memory::ResponseKey> {
     match request_head::parse_request_head(bytes, false) {
-        request_head::HeadParseResult::Eligible(plain, _) => Some(plain.response_key.to_key()),
+        request_head::HeadParseResult::Eligible(request, _) => Some(request.response_key.to_key()),
         _ => None,
     }
 }
@@ -279,10 +279,10 @@ impl FastPathWorkers {
         let mut ending = lent_connection.end_signal.clone();
         let (done, mut wait) = oneshot::channel();
         let mailbox = self.pick_mailbox();
-        let order = WorkerCommand::Serve(Box::new(lent_connection), done);
+        let command = WorkerCommand::Serve(Box::new(lent_connection), done);
         let sent = match &mailbox {
-            Some(mailbox) => mailbox.send_command(order),
-            None => Err(order),
+            Some(mailbox) => mailbox.send_command(command),
+            None => Err(command),
         };
         Box::pin(async move {
             if let Err(WorkerCommand::Serve(lent_connection, _)) = sent {
@@ -341,7 +341,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_cannot_be_waited_for_goes_back_with_its_bytes() {
         let dispatcher = dispatcher();
-        let lanes = FastPathWorkers::start_workers(&dispatcher).unwrap();
+        let workers = FastPathWorkers::start_workers(&dispatcher).unwrap();
         // The kernel does not report readability of files.
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
         let (_end, ending) = watch::channel(false);
@@ -356,7 +356,7 @@ mod tests {
             end_signal: ending,
             http2: None,
         };
-        let handed = lanes.serve(lent_connection).await.expect("it is handed back");
+        let handed = workers.serve(lent_connection).await.expect("it is handed back");
         assert_eq!((handed.unread.as_slice(), handed.requests_left), (&b"GET / HT"[..], 7));
         assert_eq!(handed.request_bytes, None);
         assert!(
@@ -388,9 +388,9 @@ mod tests {
     fn the_threads_have_ended_when_their_lanes_have() {
         let dispatcher = dispatcher();
         for _ in 0..20 {
-            let lanes = FastPathWorkers::start_workers(&dispatcher).unwrap();
-            let mailboxes: Vec<Arc<WorkerMailbox>> = lanes.mailboxes.clone();
-            drop(lanes);
+            let workers = FastPathWorkers::start_workers(&dispatcher).unwrap();
+            let mailboxes: Vec<Arc<WorkerMailbox>> = workers.mailboxes.clone();
+            drop(workers);
             for mailbox in mailboxes {
                 assert_eq!(Arc::strong_count(&mailbox), 1, "a thread still holds it");
             }

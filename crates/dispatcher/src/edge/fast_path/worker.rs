@@ -77,28 +77,29 @@ pub(super) struct RequestBatch {
 }
 
 impl RequestBatch {
-    /// Calls `give` with the cached response to a request; returns `None` if there is no match. Ranges and conditions
+    /// Calls `send` with the cached response to a request; returns `None` if there is no match. Ranges and conditions
     /// are resolved already.
     pub(super) fn with_cached_response<T>(
         &self,
         client: IpAddr,
-        plain: &FastRequest<'_>,
-        give: impl FnOnce(SelectedRepresentation<'_>) -> T,
+        request: &FastRequest<'_>,
+        send: impl FnOnce(SelectedRepresentation<'_>) -> T,
     ) -> Option<T> {
         let memory = &self.dispatcher_state.memory_responder;
-        let ready = memory.find_cached(&plain.response_key, self.lookup_time)?;
-        let is_head = plain.response_key.flags.is_head();
-        let whole = memory.find_cached_get(&plain.response_key, &ready, self.lookup_time);
-        let variant = whole.as_ref().unwrap_or(&ready);
-        let form = variant.choose_representation(
-            plain.accept_encoding,
-            plain.conditions.as_ref(),
+        let response = memory.find_cached(&request.response_key, self.lookup_time)?;
+        let is_head = request.response_key.flags.is_head();
+        let get_response =
+            memory.find_cached_get(&request.response_key, &response, self.lookup_time);
+        let variant = get_response.as_ref().unwrap_or(&response);
+        let representation = variant.choose_representation(
+            request.accept_encoding,
+            request.conditions.as_ref(),
             is_head,
         );
-        let conditional = match &plain.conditions {
+        let conditional = match &request.conditions {
             None => None,
             Some(conditions) => Some(variant.conditional_response(
-                form,
+                representation,
                 conditions,
                 is_head,
                 self.lookup_time.now,
@@ -107,15 +108,15 @@ impl RequestBatch {
         // Checked last, because the regular path checks again.
         self.dispatcher_state.parts.request_gate.admit(client.to_canonical()).ok()?;
         let status = conditional.as_ref().map_or(StatusCode::OK, |conditional| conditional.status);
-        memory.record_cached_hit(&ready, is_head, status);
+        memory.record_cached_hit(&response, is_head, status);
         self.dispatcher_state.parts.metrics.increment(DispatcherCounter::FastPathHits);
-        Some(give(SelectedRepresentation { cached: &ready, representation: form, conditional }))
+        Some(send(SelectedRepresentation { response: &response, representation, conditional }))
     }
 }
 
 /// The cached response to a request, with the representation that the request selects.
 pub(super) struct SelectedRepresentation<'a> {
-    pub(super) cached: &'a CachedResponse,
+    pub(super) response: &'a CachedResponse,
     pub(super) representation: &'a CachedRepresentation,
     /// The result of the request's conditions and ranges; `None` for the whole representation.
     pub(super) conditional: Option<CacheFileResponse>,
@@ -251,16 +252,16 @@ impl FastWorker {
 
     fn new_batch(&mut self) -> RequestBatch {
         self.date_header.update();
-        let inner = self.dispatcher.current_state();
-        let moment = inner.memory_responder.lookup_time();
-        RequestBatch { dispatcher_state: inner, lookup_time: moment, now_ms: self.now_ms() }
+        let dispatcher_state = self.dispatcher.current_state();
+        let lookup_time = dispatcher_state.memory_responder.lookup_time();
+        RequestBatch { dispatcher_state, lookup_time, now_ms: self.now_ms() }
     }
 
     /// Processes all commands; returns true if one was to stop.
     fn process_commands(&mut self) -> bool {
         let mut is_stopped = false;
-        for order in self.mailbox.take_commands() {
-            match order {
+        for command in self.mailbox.take_commands() {
+            match command {
                 WorkerCommand::Serve(lent_connection, done) => {
                     self.add_connection(Box::new(FastConnection::new(
                         *lent_connection,
@@ -414,7 +415,7 @@ impl FastWorker {
         }
         // Errors and ends of input are found by reading, too.
         connection.may_read |= flags != epoll::EventFlags::OUT;
-        let sent = connection.sent_bytes;
+        let sent_before = connection.sent_bytes;
         let has_ended = flags.contains(epoll::EventFlags::RDHUP);
         if self.advance_connection(&mut connection, has_ended, batch).is_err() {
             self.free_slots.push(slot);
@@ -422,7 +423,9 @@ impl FastWorker {
         }
         let is_over = connection.is_idle() && connection.should_end_when_idle();
         match connection.after_send {
-            _ if connection.is_blocked() => self.keep_connection(slot, connection, sent, batch),
+            _ if connection.is_blocked() => {
+                self.keep_connection(slot, connection, sent_before, batch)
+            }
             AfterSendAction::HandBack(request_bytes) => {
                 self.free_slots.push(slot);
                 if let Ok(socket) = connection.wire.descriptor() {
@@ -431,7 +434,7 @@ impl FastWorker {
                 hand_back(connection, request_bytes);
             }
             AfterSendAction::Continue if !is_over => {
-                self.keep_connection(slot, connection, sent, batch)
+                self.keep_connection(slot, connection, sent_before, batch)
             }
             AfterSendAction::Continue | AfterSendAction::Close | AfterSendAction::Drain => {
                 self.drain_and_close(slot, connection, batch.now_ms)
@@ -444,11 +447,11 @@ impl FastWorker {
         &mut self,
         slot: usize,
         mut connection: Box<FastConnection>,
-        sent: u64,
+        sent_before: u64,
         batch: &RequestBatch,
     ) {
         let is_blocked = connection.is_blocked();
-        let sent_length = connection.sent_bytes - sent;
+        let sent_length = connection.sent_bytes - sent_before;
         connection.slow_client_timeout.record_progress(batch.now_ms, sent_length, is_blocked);
         // Bytes of an incomplete head, or input while a response waits, are no progress.
         if let Some(end_ms) = connection.slow_client_timeout.deadline_ms() {
@@ -517,12 +520,12 @@ impl FastWorker {
             Ok(received) => {
                 // The end of input that came with these bytes is not reported again.
                 connection.may_read = has_ended || received.has_more;
-                let news = buffer.get(..received.bytes).unwrap_or_default();
+                let input = buffer.get(..received.bytes).unwrap_or_default();
                 if connection.unread.is_empty() {
-                    self.answer_requests(connection, news, batch)
+                    self.answer_requests(connection, input, batch)
                 } else {
                     let mut unread = std::mem::take(&mut connection.unread);
-                    unread.extend_from_slice(news);
+                    unread.extend_from_slice(input);
                     self.answer_requests(connection, &unread, batch)
                 }
             }
@@ -550,8 +553,8 @@ impl FastWorker {
         while !rest.is_empty() && connection.is_idle() {
             match parse_request_head(rest, connection.is_tls) {
                 HeadParseResult::Partial if rest.len() < READ_BUFFER_BYTES => break,
-                HeadParseResult::Eligible(plain, length) => {
-                    if self.serve_cached(connection, &plain, batch)? {
+                HeadParseResult::Eligible(request, length) => {
+                    if self.serve_from_memory(connection, &request, batch)? {
                         rest = rest.get(length..).unwrap_or_default();
                     } else {
                         connection.after_send = AfterSendAction::HandBack(Some(length));
@@ -570,46 +573,51 @@ impl FastWorker {
     }
 
     /// Sends the cached response to a request; returns true if there was one.
-    fn serve_cached(
+    fn serve_from_memory(
         &mut self,
         connection: &mut FastConnection,
-        plain: &FastRequest<'_>,
+        request: &FastRequest<'_>,
         batch: &RequestBatch,
     ) -> Result<bool, ConnectionBroken> {
         let client = connection.client_addr;
-        let served = batch.with_cached_response(client, plain, |selected| {
-            self.send_cached(connection, plain, selected, batch)
+        let result = batch.with_cached_response(client, request, |selected| {
+            self.send_cached(connection, request, selected, batch)
         });
-        served.transpose().map(|served| served.is_some())
+        result.transpose().map(|result| result.is_some())
     }
 
     fn send_cached(
         &mut self,
         connection: &mut FastConnection,
-        plain: &FastRequest<'_>,
+        request: &FastRequest<'_>,
         selected: SelectedRepresentation<'_>,
         batch: &RequestBatch,
     ) -> Result<(), ConnectionBroken> {
-        let SelectedRepresentation { cached: ready, representation: form, conditional } = selected;
+        let SelectedRepresentation { response, representation, conditional } = selected;
         let now = batch.lookup_time.now;
-        let is_head = plain.response_key.flags.is_head();
+        let is_head = request.response_key.flags.is_head();
         connection.requests_left = connection.requests_left.saturating_sub(1);
-        let closes = plain.closes_connection
+        let closes_connection = request.closes_connection
             || connection.requests_left == 0
             || connection.is_marked_for_eviction
             || connection.listener_closing.must_close();
-        let (status, length, part) = match conditional {
+        let (status, length, body_range) = match conditional {
             None => {
-                self.write_response_head(form.head.parts(), ready, now, closes);
-                (200, Some(form.length), (0, form.length))
+                self.write_response_head(
+                    representation.head.parts(),
+                    response,
+                    now,
+                    closes_connection,
+                );
+                (200, Some(representation.length), (0, representation.length))
             }
             Some(conditional) => {
                 let head = encode_response_head(
-                    plain.response_key.flags,
+                    request.response_key.flags,
                     conditional.status,
                     &conditional.headers,
                 );
-                self.write_response_head(head.parts(), ready, now, closes);
+                self.write_response_head(head.parts(), response, now, closes_connection);
                 (
                     conditional.status.as_u16(),
                     announced_length(&conditional.headers),
@@ -617,22 +625,17 @@ impl FastWorker {
                 )
             }
         };
-        let served_response = ServedResponse {
-            client: &connection.client_text,
-            request: plain,
-            response: ready,
-            status,
-            length,
-        };
+        let served_response =
+            ServedResponse { client: &connection.client_text, request, response, status, length };
         let runtime = &batch.dispatcher_state.parts.runtime;
         self.log_buffer.record_response(runtime, now, batch.now_ms, served_response);
-        if closes {
+        if closes_connection {
             connection.after_send = AfterSendAction::Close;
         }
-        if is_head || part.1 == 0 {
+        if is_head || body_range.1 == 0 {
             connection.send_head(&self.response_head)?;
         } else {
-            connection.send_response(&self.response_head, &form.body, part)?;
+            connection.send_response(&self.response_head, &representation.body, body_range)?;
         }
         Ok(())
     }
@@ -641,16 +644,16 @@ impl FastWorker {
     fn write_response_head(
         &mut self,
         [before_age, after_age]: [&[u8]; 2],
-        ready: &CachedResponse,
+        response: &CachedResponse,
         now: SystemTime,
-        closes: bool,
+        closes_connection: bool,
     ) {
-        let age = DecimalDigits::from_number(ready.age_seconds(now));
+        let age = DecimalDigits::from_number(response.age_seconds(now));
         self.response_head.clear();
         self.response_head.extend_from_slice(before_age);
         self.response_head.extend_from_slice(age.as_bytes());
         self.response_head.extend_from_slice(after_age);
-        if closes {
+        if closes_connection {
             self.response_head.extend_from_slice(b"connection: close\r\n");
         }
         self.response_head.extend_from_slice(self.date_header.header_line());
@@ -665,26 +668,22 @@ fn socket_event_flags() -> epoll::EventFlags {
 
 /// Closes a connection after pending output was sent.
 pub(super) fn close_connection(connection: Box<FastConnection>) {
-    let FastConnection {
-        mut wire,
-        after_send: then,
-        return_sender: done,
-        listener_closing: closing,
-        ..
-    } = *connection;
-    if then != AfterSendAction::Drain {
+    let FastConnection { mut wire, after_send, return_sender, listener_closing, .. } = *connection;
+    if after_send != AfterSendAction::Drain {
         wire.close_notify();
     }
     // The receiver of this notification may end the fast path, so drop all of its resources first.
-    drop((wire, closing));
-    done.send(None).ok();
+    drop((wire, listener_closing));
+    return_sender.send(None).ok();
 }
 
 /// Returns a connection to the listener.
 fn hand_back(connection: Box<FastConnection>, request_bytes: Option<usize>) {
-    let FastConnection { wire, unread, return_sender: done, requests_left, .. } = *connection;
+    let FastConnection { wire, unread, return_sender, requests_left, .. } = *connection;
     // The receiver is gone when the runtime has ended.
-    done.send(Some(ReturnedConnection { socket: wire, unread, requests_left, request_bytes })).ok();
+    return_sender
+        .send(Some(ReturnedConnection { socket: wire, unread, requests_left, request_bytes }))
+        .ok();
 }
 
 pub(super) fn announced_length(headers: &HeaderMap) -> Option<u64> {

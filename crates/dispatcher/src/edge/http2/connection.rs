@@ -429,7 +429,7 @@ impl Http2Connection {
             HpackError::TooLarge => Http2ErrorCode::ENHANCE_YOUR_CALM,
         })?;
         if number <= self.last_stream {
-            return self.read_trailers((number, ends_stream), fields.is_too_long());
+            return self.read_trailers(number, ends_stream, fields.is_too_long());
         }
         self.last_stream = number;
         if let Http2Shutdown::LastStream(_) = self.shutdown {
@@ -453,7 +453,8 @@ impl Http2Connection {
 
     fn read_trailers<'a>(
         &mut self,
-        (number, ends_stream): (u32, bool),
+        number: u32,
+        ends_stream: bool,
         is_too_long: bool,
     ) -> Result<Option<Http2ReadStep<'a>>, Http2ErrorCode> {
         let Some(stream) = self.streams.get_mut(&number) else {

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, StatusCode, header};
 use super::huffman;
 
 /// The maximum size of the dynamic table: the default; no other size is negotiated.
-pub(super) const DYNAMIC_TABLE_BYTES: usize = 4096;
+const DYNAMIC_TABLE_BYTES: usize = 4096;
 
 /// The number of bytes counted for each field beyond its content.
 const FIELD_OVERHEAD_BYTES: usize = 32;
@@ -154,7 +154,7 @@ impl HpackDecoder {
             } else {
                 let is_indexed = first & 0x40 != 0;
                 let index = read_integer(&mut rest, if is_indexed { 6 } else { 4 })?;
-                self.read_literal(&mut rest, index, (is_indexed, &mut *fields))?;
+                self.read_literal(&mut rest, index, is_indexed, &mut *fields)?;
             }
             is_first = false;
             if fields.is_far_too_long() {
@@ -168,7 +168,8 @@ impl HpackDecoder {
         &mut self,
         rest: &mut &[u8],
         index: usize,
-        (is_indexed, fields): (bool, &mut FieldList),
+        is_indexed: bool,
+        fields: &mut FieldList,
     ) -> Result<(), MalformedBlock> {
         let (mut own_name, mut own_value) = std::mem::take(&mut self.field_buffers);
         own_name.clear();
@@ -265,7 +266,7 @@ fn push_integer(out: &mut Vec<u8>, first: u8, bits: u32, number: usize) {
 }
 
 /// Writes a string without Huffman coding.
-pub(crate) fn push_plain_string(out: &mut Vec<u8>, text: &[u8]) {
+fn push_plain_string(out: &mut Vec<u8>, text: &[u8]) {
     push_integer(out, 0, 7, text.len());
     out.extend_from_slice(text);
 }
@@ -318,7 +319,7 @@ fn push_field_name(out: &mut Vec<u8>, name: &str) {
 }
 
 /// Writes the field `age` up to the digits of its value.
-pub(super) fn push_age_name(out: &mut Vec<u8>) {
+fn push_age_name(out: &mut Vec<u8>) {
     push_field_name(out, "age");
 }
 
@@ -329,7 +330,7 @@ pub(crate) fn push_date(out: &mut Vec<u8>, date: &str) {
 }
 
 /// Writes a field; connection-specific fields are not allowed in HTTP/2 and are dropped.
-pub(super) fn push_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+fn push_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     if is_connection_header(name) {
         return;
     }

@@ -235,8 +235,8 @@ impl ServiceConnection {
     pub(crate) fn pump(&mut self, session: &mut Http2Connection) -> Result<(), ServiceGone> {
         self.notifier.reset();
         loop {
-            for (number, news) in session.take_notices() {
-                self.forward_notice(number, news);
+            for (number, notice) in session.take_notices() {
+                self.forward_notice(number, notice);
             }
             self.write_pending()?;
             let has_read = self.read_available(session)?;
@@ -251,11 +251,11 @@ impl ServiceConnection {
         }
     }
 
-    fn forward_notice(&mut self, number: u32, news: StreamNotice) {
+    fn forward_notice(&mut self, number: u32, notice: StreamNotice) {
         if !self.streams.contains_key(&number) {
             return;
         }
-        match news {
+        match notice {
             StreamNotice::WindowOpened(bytes) => {
                 frame::push_window_update(self.frame_buffer(), number, bytes)
             }
@@ -542,14 +542,19 @@ mod tests {
                 match self.session.read_step(&mut input, &mut fields) {
                     Http2ReadStep::NeedMoreData => return,
                     Http2ReadStep::Closed => panic!("the connection ended"),
-                    Http2ReadStep::Request { stream, is_complete: is_whole } => {
-                        self.service.forward_request(&mut self.session, stream, is_whole, &fields);
+                    Http2ReadStep::Request { stream, is_complete } => {
+                        self.service.forward_request(
+                            &mut self.session,
+                            stream,
+                            is_complete,
+                            &fields,
+                        );
                     }
-                    Http2ReadStep::Trailers { service_stream: behind } => {
-                        self.service.forward_trailers(behind, &fields)
+                    Http2ReadStep::Trailers { service_stream } => {
+                        self.service.forward_trailers(service_stream, &fields)
                     }
-                    Http2ReadStep::Data { service_stream: behind, bytes, is_last } => {
-                        self.service.forward_data(behind, bytes, is_last);
+                    Http2ReadStep::Data { service_stream, bytes, is_last } => {
+                        self.service.forward_data(service_stream, bytes, is_last);
                     }
                 }
             }

@@ -46,7 +46,7 @@ pub(super) struct Http2Stream {
     /// Its stream number at the service behind, if that handles it.
     pub(super) service_stream: Option<u32>,
     /// The number of bytes sent for the service behind that were not reported to it yet.
-    pub(super) unreported_bytes: u32,
+    unreported_bytes: u32,
     /// True if it is queued for sending.
     pub(super) is_queued: bool,
     /// The timeout for a client that opens no window for it.
@@ -130,7 +130,7 @@ impl Http2Stream {
     pub(super) fn push_part(&mut self, part: StreamPart) {
         let is_empty = match &part {
             StreamPart::Bytes(bytes) => bytes.is_empty(),
-            StreamPart::File { remaining: left, .. } => *left == 0,
+            StreamPart::File { remaining, .. } => *remaining == 0,
             StreamPart::Trailers(_) | StreamPart::Reset(_) => false,
         };
         if !is_empty {
@@ -156,15 +156,15 @@ impl Http2Stream {
                 out.push_body(bytes.split_to(length));
                 (length, bytes.is_empty())
             }
-            Some(StreamPart::File { file, offset, remaining: left }) => {
-                let length = usize::try_from(*left).unwrap_or(usize::MAX).min(most);
+            Some(StreamPart::File { file, offset, remaining }) => {
+                let length = usize::try_from(*remaining).unwrap_or(usize::MAX).min(most);
                 let start = out.frames.len();
                 out.frames.resize(start + length, 0);
                 let target = out.frames.get_mut(start..).unwrap_or_default();
                 file.read_exact_at(target, *offset).map_err(|_cut| TruncatedBody)?;
                 *offset += length as u64;
-                *left -= length as u64;
-                (length, *left == 0)
+                *remaining -= length as u64;
+                (length, *remaining == 0)
             }
             Some(StreamPart::Trailers(_) | StreamPart::Reset(_)) | None => (0, false),
         };
@@ -193,11 +193,7 @@ impl Http2Stream {
     }
 
     /// Writes the next parts if they need no window.
-    pub(super) fn send_windowless_parts(
-        &mut self,
-        number: u32,
-        out: &mut Vec<u8>,
-    ) -> StreamSendOutcome {
+    fn send_windowless_parts(&mut self, number: u32, out: &mut Vec<u8>) -> StreamSendOutcome {
         match self.parts.front() {
             Some(StreamPart::Bytes(_) | StreamPart::File { .. }) => StreamSendOutcome::Pending,
             None => StreamSendOutcome::Empty,

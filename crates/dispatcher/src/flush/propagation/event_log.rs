@@ -56,7 +56,7 @@ impl FlushEventLog {
     }
 
     /// Returns the position of the last event.
-    pub(super) fn last_position(&self) -> &LogPosition {
+    fn last_position(&self) -> &LogPosition {
         self.events.back().map_or(&self.start_position, |logged| &logged.position)
     }
 
@@ -448,7 +448,7 @@ impl FarmEventLog {
 impl FarmEventLogState {
     /// Returns the log, loading it first if necessary.
     fn open_log(&mut self, root: &DocrootState, file: &str) -> &mut FlushEventLog {
-        let Self { log, file_size: size, .. } = self;
+        let Self { log, file_size, .. } = self;
         log.get_or_insert_with(|| {
             let text = root
                 .docroot_for_writing()
@@ -459,7 +459,7 @@ impl FarmEventLogState {
                     Some(log) => {
                         // An incomplete line must not be terminated.
                         let read = EventFileSize { lines: log.events.len(), bytes: text.len() };
-                        *size = text.ends_with('\n').then_some(read);
+                        *file_size = text.ends_with('\n').then_some(read);
                         log
                     }
                     None => replace_lost_log(root, file, "it is malformed"),

@@ -327,7 +327,7 @@ impl SiblingFlushReceiver {
     async fn invalidate_scope(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
-        doubt: InvalidationScope,
+        scope: InvalidationScope,
         since: Option<SystemTime>,
     ) -> std::io::Result<()> {
         let (receiver, farm) = (Arc::clone(self), Arc::clone(farm));
@@ -336,24 +336,24 @@ impl SiblingFlushReceiver {
             let now = receiver.runtime.clock.tick();
             if since.is_none() {
                 root.record_flush(now);
-                if doubt == InvalidationScope::AllFiles {
+                if scope == InvalidationScope::AllFiles {
                     receiver.fetch_coalescer.mark_flushed(|file| file.starts_with(root.path()));
                 }
             }
             let docroot = root.docroot_for_writing()?;
-            let mut done = receiver.batcher.touch_all_stat_files(&docroot, since);
-            if doubt == InvalidationScope::AllFiles {
+            let mut result = receiver.batcher.touch_all_stat_files(&docroot, since);
+            if scope == InvalidationScope::AllFiles {
                 // A time in the future does not show when a file was requested.
                 let is_meant = |at: SystemTime| since.is_none_or(|since| at <= since || at > now);
                 let mut mark =
-                    |file: &Path| done.merge(docroot.mark_file_stale_if(file, &is_meant));
+                    |file: &Path| result.merge(docroot.mark_file_stale_if(file, &is_meant));
                 // Files stored from now on were requested after the missed flushes.
                 let listed = docroot.list_servable_files(&mut mark);
-                done.record_outcome(listed);
+                result.record_outcome(listed);
             }
             receiver.response_memory.record_change();
-            receiver.metrics.add(DispatcherCounter::FilesMarked, done.marked_count as u64);
-            done.first_error.map_or(Ok(()), Err)
+            receiver.metrics.add(DispatcherCounter::FilesMarked, result.marked_count as u64);
+            result.first_error.map_or(Ok(()), Err)
         };
         let worked = tokio::task::spawn_blocking(work).await;
         worked.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()))

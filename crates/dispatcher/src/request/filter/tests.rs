@@ -296,21 +296,21 @@ proptest! {
             let names = path.split('/').count();
             existing >> (names * 2 + usize::from(name.contains('.'))).min(15) & 1 == 1
         };
-        let Ok(drawn) = SlingUrl::split(&view.wire_path, exists) else { return Ok(()) };
+        let Ok(rendered_url) = SlingUrl::split(&view.wire_path, exists) else { return Ok(()) };
         let cut = strip_parameters(&view.wire_path).unwrap();
-        let Some(asked) = self::view(&cut) else { return Ok(()) };
-        let asked = asked.path.as_str();
-        if drawn.is_refused_by(&headers) || drawn.extension.is_none() && !drawn.path.contains('.') {
+        let Some(cut_view) = self::view(&cut) else { return Ok(()) };
+        let cut_view = cut_view.path.as_str();
+        if rendered_url.is_refused_by(&headers) || rendered_url.extension.is_none() && !rendered_url.path.contains('.') {
             return Ok(());
         }
-        let reading = SlingUrlReading::all_readings(asked).find(|reading| reading.depth() == drawn.depth());
-        let Some(reading) = reading.filter(|_| drawn.extension.is_some()) else { return Ok(()) };
-        prop_assert_eq!(reading.extension, drawn.extension.as_deref());
-        prop_assert!(split_selectors(reading.selectors.unwrap_or_default()).ends_with(&drawn.selectors));
-        let decided = models.iter().rev().find(|model| model.matches(&reading, asked));
+        let reading = SlingUrlReading::all_readings(cut_view).find(|reading| reading.depth() == rendered_url.depth());
+        let Some(reading) = reading.filter(|_| rendered_url.extension.is_some()) else { return Ok(()) };
+        prop_assert_eq!(reading.extension, rendered_url.extension.as_deref());
+        prop_assert!(split_selectors(reading.selectors.unwrap_or_default()).ends_with(&rendered_url.selectors));
+        let decided = models.iter().rev().find(|model| model.matches(&reading, cut_view));
         prop_assert!(
             decided.is_none_or(|model| model.verdict == RuleVerdict::Allow),
-            "{} draws {:?}, against {:?}", url, drawn, decided
+            "{} draws {:?}, against {:?}", url, rendered_url, decided
         );
     }
 }

@@ -106,7 +106,7 @@ pub fn standard_processes(repository: &Repository) -> Vec<Arc<dyn WorkflowProces
 }
 
 /// Returns the process that delegates work to other systems, for the listed hosts.
-pub(crate) fn external_process(outgoing: &OutgoingPolicy) -> Arc<dyn WorkflowProcess> {
+fn external_process(outgoing: &OutgoingPolicy) -> Arc<dyn WorkflowProcess> {
     Arc::new(external::ExternalProcess::new(outgoing))
 }
 
@@ -133,14 +133,14 @@ impl StepRun {
     }
 
     /// Returns the name-value pairs of `PROCESS_ARGS`.
-    pub(crate) fn process_arg_pairs(&self) -> Vec<(String, String)> {
+    fn process_arg_pairs(&self) -> Vec<(String, String)> {
         let text = self.arguments.get("PROCESS_ARGS").and_then(Json::as_str).unwrap_or_default();
         let pairs = text.split([',', '\n']).filter_map(|part| part.split_once('='));
         pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
     }
 
     /// Returns a required argument, or the outcome of a step that lacks it.
-    pub(crate) fn required_argument(&self, name: &str) -> Result<String, StepOutcome> {
+    fn required_argument(&self, name: &str) -> Result<String, StepOutcome> {
         self.argument(name).ok_or_else(|| {
             StepOutcome::Failed(format!("the step `{}` needs the argument `{name}`", self.title))
         })
@@ -171,14 +171,6 @@ impl StepOutcome {
     }
 }
 
-/// Returns the viewer of an actor. No account has the program's own name.
-fn viewer_of_actor(repository: &Repository, actor: &str) -> tympan_content::Result<Viewer> {
-    if actor == Viewer::system().name() {
-        return Ok(Viewer::system());
-    }
-    repository.viewer(Some(actor))
-}
-
 /// The result of an edit: changes to commit, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EditOutcome {
@@ -187,14 +179,14 @@ pub(crate) enum EditOutcome {
 }
 
 /// Changes content in the name of a step's actor.
-pub(crate) fn edit_as_actor(
+fn edit_as_actor(
     repository: &Repository,
     step: &StepRun,
     change: impl Fn(&mut Session, &str) -> tympan_content::Result<EditOutcome>,
 ) -> Result<(), StepOutcome> {
     let actor = &step.effective_user;
     let tried = (|| {
-        let mut session = repository.session_as(&viewer_of_actor(repository, actor)?)?;
+        let mut session = repository.session_as(&Viewer::from_name(actor))?;
         if change(&mut session, actor)? == EditOutcome::Changed {
             let message =
                 format!("{WORKFLOW_MESSAGE_PREFIX}{} of workflow {}", step.title, step.workflow_id);
@@ -211,7 +203,7 @@ pub(crate) fn edit_as_actor(
 }
 
 /// Converts a result to the step's outcome.
-pub(crate) fn into_step_outcome(result: Result<Map<String, Json>, StepOutcome>) -> StepOutcome {
+fn into_step_outcome(result: Result<Map<String, Json>, StepOutcome>) -> StepOutcome {
     result.map_or_else(|outcome| outcome, StepOutcome::Done)
 }
 

@@ -249,8 +249,8 @@ impl TemplatePass<'_, '_> {
                 self.visit_capture(&call.macro_decl.body, call.span(), "the text of the call")?;
                 self.visit_unfiltered_output(states, call.span(), "a call block")
             }
-            Stmt::Continue(_) => Ok(self.leave_iteration(states, |round| &mut round.continue_contexts)),
-            Stmt::Break(_) => Ok(self.leave_iteration(states, |round| &mut round.break_contexts)),
+            Stmt::Continue(_) => Ok(self.leave_iteration(states, |innermost_loop| &mut innermost_loop.continue_contexts)),
+            Stmt::Break(_) => Ok(self.leave_iteration(states, |innermost_loop| &mut innermost_loop.break_contexts)),
             Stmt::Set(_) | Stmt::Import(_) | Stmt::FromImport(_) | Stmt::Do(_) => Ok(states),
         }
     }
@@ -362,9 +362,12 @@ impl TemplatePass<'_, '_> {
             },
             // The loop may also begin in these states, and ends as for its other initial states.
             InPlaceCall::Loop => match self.loops.last_mut() {
-                Some(round) => {
-                    round.continue_contexts.extend(states.iter().cloned());
-                    Ok(states.into_iter().chain(round.begin_contexts.iter().cloned()).collect())
+                Some(innermost_loop) => {
+                    innermost_loop.continue_contexts.extend(states.iter().cloned());
+                    Ok(states
+                        .into_iter()
+                        .chain(innermost_loop.begin_contexts.iter().cloned())
+                        .collect())
                 }
                 None => Err(self.refusal_at(span, "`loop(…)` is allowed only in a loop")),
             },
@@ -386,13 +389,13 @@ impl TemplatePass<'_, '_> {
             self.loops
                 .push(LoopContexts { begin_contexts: begin.clone(), ..LoopContexts::default() });
             let end = self.walk_statements(&for_loop.body, begin.clone());
-            let round = self.loops.pop().unwrap_or_default();
+            let innermost_loop = self.loops.pop().unwrap_or_default();
             let mut next = begin.clone();
             next.extend(end?);
-            next.extend(round.continue_contexts);
+            next.extend(innermost_loop.continue_contexts);
             if next == begin {
                 let mut end = begin;
-                end.extend(round.break_contexts);
+                end.extend(innermost_loop.break_contexts);
                 end.extend(self.walk_statements(&for_loop.else_body, states)?);
                 return Ok(end);
             }
@@ -412,8 +415,8 @@ impl TemplatePass<'_, '_> {
         states: EscapeContextSet,
         select_states: impl FnOnce(&mut LoopContexts) -> &mut EscapeContextSet,
     ) -> EscapeContextSet {
-        if let Some(round) = self.loops.last_mut() {
-            select_states(round).extend(states);
+        if let Some(innermost_loop) = self.loops.last_mut() {
+            select_states(innermost_loop).extend(states);
         }
         EscapeContextSet::new()
     }

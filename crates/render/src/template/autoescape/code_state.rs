@@ -40,10 +40,8 @@ impl ScriptState {
             Self::LineComment if matches!(byte, b'\n' | b'\r') => Self::new(),
             Self::BlockComment { has_star: true } if byte == b'/' => Self::new(),
             Self::BlockComment { .. } => Self::BlockComment { has_star: byte == b'*' },
-            Self::Pattern { is_in_class: is_class } => next_pattern_state(byte, is_class),
-            Self::PatternEscape { is_in_class: is_class } => {
-                Self::Pattern { is_in_class: is_class }
-            }
+            Self::Pattern { is_in_class } => next_pattern_state(byte, is_in_class),
+            Self::PatternEscape { is_in_class } => Self::Pattern { is_in_class },
             same => same,
         };
     }
@@ -121,8 +119,8 @@ impl StyleState {
             Self::UrlBegin => next_url_begin_state(byte),
             Self::Url { quote: Some(quote), .. } if byte == *quote => Some(Self::new()),
             Self::Url { quote: None, .. } if byte == b')' => Some(Self::new()),
-            Self::Url { url: address, .. } => {
-                address.read_byte(byte);
+            Self::Url { url, .. } => {
+                url.read_byte(byte);
                 None
             }
         };

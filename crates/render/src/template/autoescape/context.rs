@@ -188,16 +188,16 @@ impl EscapeContext {
             MarkupState::Declaration(_) => self.read_declaration_byte(byte),
             MarkupState::Ignored if byte == b'>' => self.markup = MarkupState::Text,
             MarkupState::Ignored => {}
-            MarkupState::Comment { dash_count: dashes } => match byte {
-                b'>' if *dashes >= 2 => self.markup = MarkupState::Text,
-                b'-' => *dashes = (*dashes + 1).min(2),
-                b'!' if *dashes >= 2 => {}
-                _ => *dashes = 0,
+            MarkupState::Comment { dash_count } => match byte {
+                b'>' if *dash_count >= 2 => self.markup = MarkupState::Text,
+                b'-' => *dash_count = (*dash_count + 1).min(2),
+                b'!' if *dash_count >= 2 => {}
+                _ => *dash_count = 0,
             },
-            MarkupState::Cdata { bracket_count: brackets } => match byte {
-                b'>' if *brackets >= 2 => self.markup = MarkupState::Text,
-                b']' => *brackets = (*brackets + 1).min(2),
-                _ => *brackets = 0,
+            MarkupState::Cdata { bracket_count } => match byte {
+                b'>' if *bracket_count >= 2 => self.markup = MarkupState::Text,
+                b']' => *bracket_count = (*bracket_count + 1).min(2),
+                _ => *bracket_count = 0,
             },
             MarkupState::TagName => match byte {
                 b'>' => self.end_tag(),
@@ -421,8 +421,8 @@ impl EscapeContext {
         match &mut self.markup {
             MarkupState::Text if self.is_in_noscript => Ok(OutputEscape::RawText),
             MarkupState::Text => Ok(OutputEscape::Text),
-            MarkupState::Comment { dash_count: dashes } => {
-                *dashes = 0;
+            MarkupState::Comment { dash_count } => {
+                *dash_count = 0;
                 Ok(OutputEscape::RawText)
             }
             MarkupState::TagBegin | MarkupState::EndTagBegin => {

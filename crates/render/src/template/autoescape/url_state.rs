@@ -23,12 +23,12 @@ impl UrlState {
     }
 
     pub(super) fn read_byte(&mut self, byte: u8) {
-        let Self::SchemeOpen { text, has_output: is_put_out } = self else {
+        let Self::SchemeOpen { text, has_output } = self else {
             return;
         };
         match byte {
             b'/' | b'?' | b'#' | b'\\' => *self = Self::SchemeSettled,
-            b':' if *is_put_out => *self = Self::Unsafe,
+            b':' if *has_output => *self = Self::Unsafe,
             b':' => {
                 let scheme = text.trim();
                 let is_known = ALLOWED_SCHEMES
@@ -43,8 +43,8 @@ impl UrlState {
 
     pub(super) fn apply_output(&mut self) -> Result<UrlExtent, &'static str> {
         match self {
-            Self::SchemeOpen { text, has_output: is_put_out } => {
-                let reach = if text.is_empty() && !*is_put_out {
+            Self::SchemeOpen { text, has_output } => {
+                let reach = if text.is_empty() && !*has_output {
                     UrlExtent::Whole
                 } else {
                     UrlExtent::SchemeOpen
@@ -129,8 +129,8 @@ impl SrcsetState {
         match self {
             Self::Size if byte == b',' => *self = Self::next_picture(),
             Self::Size => {}
-            Self::Url { url: address, ends_with_comma, .. } => {
-                let is_begun = *address != UrlState::new();
+            Self::Url { url, ends_with_comma, .. } => {
+                let is_begun = *url != UrlState::new();
                 match byte {
                     _ if byte.is_ascii_whitespace() && !is_begun => {}
                     _ if byte.is_ascii_whitespace() && *ends_with_comma => {
@@ -140,7 +140,7 @@ impl SrcsetState {
                     b',' => *ends_with_comma = is_begun,
                     byte => {
                         *ends_with_comma = false;
-                        address.read_byte(byte);
+                        url.read_byte(byte);
                     }
                 }
             }
@@ -148,12 +148,12 @@ impl SrcsetState {
     }
 
     pub(super) fn apply_output(&mut self) -> Result<OutputEscape, &'static str> {
-        let Self::Url { url: address, ends_with_comma, is_first_picture: is_first } = self else {
+        let Self::Url { url, ends_with_comma, is_first_picture } = self else {
             return Ok(OutputEscape::SrcsetSize);
         };
         *ends_with_comma = false;
-        let is_whole_list = *is_first;
-        Ok(match address.apply_output()? {
+        let is_whole_list = *is_first_picture;
+        Ok(match url.apply_output()? {
             UrlExtent::Whole if is_whole_list => OutputEscape::Srcset,
             reach => OutputEscape::SrcsetUrl(reach),
         })

@@ -126,7 +126,7 @@ async fn queue_fault(instance: &Instance, now: SystemTime) -> Option<String> {
 }
 
 /// Describes in which required respects other processes on the database differ from this one.
-pub(crate) async fn process_differences(instance: &Instance, now: SystemTime) -> Vec<String> {
+async fn process_differences(instance: &Instance, now: SystemTime) -> Vec<String> {
     let facts = &instance.configurator.worker().options().shared_facts;
     let unlike = match instance.queues.statistics().find_fact_mismatches(facts, now).await {
         Ok(unlike) => unlike,

@@ -2,7 +2,9 @@
 
 use http::StatusCode;
 use serde_json::{Map, Value as Json, json};
-use tympan_content::{Node, NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Snapshot};
+use tympan_content::{
+    Node, NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Snapshot, Viewer,
+};
 
 use super::{PATH_PARAMETER, require_privileges};
 use crate::Instance;
@@ -96,7 +98,7 @@ fn explain_permission(instance: &Instance, call: &ApiRequest) -> Result<ApiRespo
         privileges = privileges | Privileges::find(name).ok_or_else(unknown)?;
     }
     let privileges = if privileges.is_empty() { Privileges::ALL } else { privileges };
-    let viewer = instance.repository.viewer(Some(user))?;
+    let viewer = Viewer::of_user(Some(user));
     let reasons = instance.repository.explain_privileges(&viewer, &path, privileges)?;
     let reasons = reasons.iter().map(|reason| reason_json(&snapshot, reason));
     let mut groups = instance.repository.groups_of_viewer(&viewer)?;

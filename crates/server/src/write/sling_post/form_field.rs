@@ -12,7 +12,7 @@ pub(crate) struct FormPropertySpec {
     /// The values, in order.
     pub(crate) values: Vec<String>,
     /// True if the form contains the property itself, not only its hints.
-    pub(crate) has_field: bool,
+    has_field: bool,
     /// The hints: `TypeHint`, `Delete`, `DefaultValue`, `MoveFrom`, … with their values.
     pub(crate) hints: BTreeMap<String, Vec<String>>,
 }

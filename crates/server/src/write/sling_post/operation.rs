@@ -77,15 +77,15 @@ fn attempt_post(
     condition: &WriteCondition,
     rejected_paths: &[NodePath],
 ) -> Result<PostAttempt> {
-    let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
     let mut session = instance.repository.session_as(viewer)?;
+    let snapshot = session.snapshot()?;
     if *condition != WriteCondition::None {
         let requested_path = NodePath::new(path)?;
         condition.check_document(instance, session.node(&requested_path)?.as_ref())?;
         session.expect_unchanged(&requested_path)?;
     }
     let mut work = PostOperation {
-        initial_snapshot: session.snapshot()?,
+        initial_snapshot: snapshot.clone(),
         session,
         requested_properties: RequestedProperties::default(),
         user: viewer.name(),

@@ -4,17 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
 use hyper_util::server::graceful::Watcher;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
-use tower::Service;
 use tracing::debug;
 
-use super::connection_context::ListenBoxError;
+use super::connection_context::{ListenBoxError, ListenService};
 use super::connection_peer::ConnectionPeer;
 use super::listener_counter::ClientConnectionGuard;
 use super::listener_option::ListenerOptions;
@@ -40,22 +35,22 @@ pub(super) struct UnadmittedConnection<S> {
 }
 
 impl<S> UnadmittedConnection<S> {
-    pub(super) fn admit(self, seated: ConnectionPermit) -> ServedConnection<S> {
+    pub(super) fn admit(self, permit: ConnectionPermit) -> ServedConnection<S> {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
             end_signal: ending,
             shutdown_watchers: watchers,
             ..
         } = self;
-        front.counters.accepted.fetch_add(1, Ordering::Relaxed);
-        front.counters.open.fetch_add(1, Ordering::Relaxed);
+        options.counters.accepted.fetch_add(1, Ordering::Relaxed);
+        options.counters.open.fetch_add(1, Ordering::Relaxed);
         ServedConnection {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             end_signal: ending,
             shutdown_watchers: watchers,
         }
@@ -74,14 +69,7 @@ pub(super) struct ServedConnection<S> {
     pub(super) shutdown_watchers: (Watcher, Watcher),
 }
 
-impl<S, B> UnadmittedConnection<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+impl<S: ListenService> UnadmittedConnection<S> {
     /// Waits for a permit and serves the connection, or tells the client to retry later.
     pub(super) async fn wait_and_serve(
         self,
@@ -89,14 +77,14 @@ where
         stream: TcpStream,
         refusals: Arc<Semaphore>,
     ) {
-        let seated = tokio::select! {
+        let permit = tokio::select! {
             biased;
-            seated = tokio::time::timeout(MAX_CONNECTION_WAIT, waiting.wait_for_permit()) => seated.ok(),
+            permit = tokio::time::timeout(MAX_CONNECTION_WAIT, waiting.wait_for_permit()) => permit.ok(),
             // This connection was accepted by this process only.
             () = self.listener_options.drain.wait_stopped() => Some(self.connection_limiter.acquire_beyond_limit()),
         };
-        match seated {
-            Some(seated) => Box::pin(self.admit(seated).run_connection(stream)).await,
+        match permit {
+            Some(permit) => Box::pin(self.admit(permit).run_connection(stream)).await,
             None => {
                 self.listener_options.counters.wait_timed_out.fetch_add(1, Ordering::Relaxed);
                 refuse_connection(stream, &self.listener_options, &refusals);
@@ -105,14 +93,7 @@ where
     }
 }
 
-impl<S, B> ServedConnection<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+impl<S: ListenService> ServedConnection<S> {
     pub(super) async fn run_connection(self, stream: TcpStream) {
         let counters = Arc::clone(&self.listener_options.counters);
         if let Err(error) = self.serve_stream(stream).await {
@@ -189,7 +170,10 @@ mod tests {
     use std::convert::Infallible;
     use std::net::Ipv4Addr;
 
+    use bytes::Bytes;
+    use http::{Request, Response};
     use http_body_util::Full;
+    use hyper::body::Incoming;
     use hyper_util::server::graceful::GracefulShutdown;
 
     use super::super::{PortReuse, bind_listener};

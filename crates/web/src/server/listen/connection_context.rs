@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use tower::{Service, ServiceExt};
 
 use super::connection_peer::ConnectionPeer;
@@ -20,6 +20,36 @@ use crate::tls::TlsHandshake;
 
 /// The error of a service or of a body.
 pub(super) type ListenBoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A service that responds to the requests of connections.
+pub trait ListenService:
+    Service<
+        Request<Incoming>,
+        Response = Response<<Self as ListenService>::ResponseBody>,
+        Error: Into<ListenBoxError>,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static
+{
+    /// The body of its responses.
+    type ResponseBody: Body<Data = Bytes, Error: Into<ListenBoxError>> + Send + 'static;
+}
+
+impl<S, B> ListenService for S
+where
+    S: Service<
+            Request<Incoming>,
+            Response = Response<B>,
+            Error: Into<ListenBoxError>,
+            Future: Send,
+        > + Clone
+        + Send
+        + 'static,
+    B: Body<Data = Bytes, Error: Into<ListenBoxError>> + Send + 'static,
+{
+    type ResponseBody = B;
+}
 
 /// The state shared by the requests of one connection.
 pub(super) struct ConnectionContext {
@@ -38,15 +68,15 @@ pub(super) struct ConnectionContext {
 impl ConnectionContext {
     pub(super) fn new(
         (peer, handshake): (ConnectionPeer, Option<TlsHandshake>),
-        front: Arc<ListenerOptions>,
-        seated: &ConnectionPermit,
+        options: Arc<ListenerOptions>,
+        permit: &ConnectionPermit,
     ) -> Self {
-        let (limiter, activity) = (Arc::clone(&seated.limiter), Arc::clone(&seated.activity));
+        let (limiter, activity) = (Arc::clone(&permit.limiter), Arc::clone(&permit.activity));
         let requests = AtomicU64::new(0);
         Self {
             peer,
             handshake,
-            listener_options: front,
+            listener_options: options,
             connection_limiter: limiter,
             activity,
             request_count: requests,
@@ -73,13 +103,13 @@ impl ConnectionContext {
     /// Returns a response of the shortcut, and whether it is the connection's last; counts the request.
     pub(super) fn try_shortcut(&self, head: &[u8]) -> Option<(ReadyResponse, bool)> {
         let shortcut = self.listener_options.shortcut.as_ref()?;
-        let mut ready = shortcut.try_respond(head, self.peer)?;
+        let mut response = shortcut.try_respond(head, self.peer)?;
         let answered = self.request_count.fetch_add(1, Ordering::Relaxed) + 1;
         let is_last = answered >= self.listener_options.limits.max_requests || self.must_close();
         if is_last {
-            ready.mark_connection_close();
+            response.mark_connection_close();
         }
-        Some((ready, is_last))
+        Some((response, is_last))
     }
 
     /// Calls the service, unless the announced body is too large.

@@ -1,4 +1,4 @@
-//! Shutdown of a front: it stops accepting connections, tells clients to reconnect, and completes open requests.
+//! Shutdown of a listener: it stops accepting connections, tells clients to reconnect, and completes open requests.
 
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::sync::watch;
@@ -33,15 +33,15 @@ impl ConnectionShutdown {
     /// Ends all connections; returns when they have ended, or when the timeout is reached.
     pub(super) async fn drain_connections(
         self,
-        front: &ListenerOptions,
+        options: &ListenerOptions,
         limiter: &ConnectionLimiter,
     ) {
-        let Self { http1_shutdown: http1, http2_shutdown: http2, end_sender: lanes } = self;
-        let (linger, limits) = (front.drain.begin_stop(), &front.limits);
+        let Self { http1_shutdown: http1, http2_shutdown: http2, end_sender } = self;
+        let (linger, limits) = (options.drain.begin_stop(), &options.limits);
         let end = async {
             let lingering = async {
                 tokio::time::timeout(linger, limiter.wait_empty(limits.max_connections)).await.ok();
-                lanes.send_replace(true);
+                end_sender.send_replace(true);
                 http1.shutdown().await;
             };
             // HTTP/2 itself tells clients which requests were not handled, so it needs no linger time.

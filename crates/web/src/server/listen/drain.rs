@@ -1,4 +1,4 @@
-//! The state of the shutdown of a front.
+//! The state of the shutdown of a listener.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// The shutdown of a front; clones share the state.
+/// The shutdown of a listener; clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerDrain(Arc<ListenerDrainState>);
 

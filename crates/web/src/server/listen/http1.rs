@@ -17,10 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
-use tower::Service;
 
 use super::connection::ServedConnection;
-use super::connection_context::{ConnectionContext, ListenBoxError};
+use super::connection_context::{ConnectionContext, ListenBoxError, ListenService};
 use super::listener_limit::ListenerLimits;
 use crate::server::connection_limit::ConnectionActivity;
 use crate::server::connection_socket::ConnectionSocket;
@@ -31,14 +30,7 @@ use crate::server::shortcut::send_ready_response;
 use crate::server::write_timeout::WriteTimeoutStream;
 use crate::tls::TlsHandshake;
 
-impl<S, B> ServedConnection<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+impl<S: ListenService> ServedConnection<S> {
     pub(super) async fn serve_http1(
         self,
         wire: ConnectionSocket,
@@ -65,20 +57,20 @@ where
     {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             shutdown_watchers: (watcher, _),
             ..
         } = self;
-        let builder = http1_builder(&front.limits);
-        let context = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
-        seated.activity.record_first_wait();
+        let builder = http1_builder(&options.limits);
+        let context = Arc::new(ConnectionContext::new((peer, handshake), options, &permit));
+        permit.activity.record_first_wait();
         let stream = context.lingering_stream(stream);
         let connection =
             builder.serve_connection(TokioIo::new(stream), http1_service(context, service));
         let outcome = watcher.watch(connection).await;
-        drop(seated);
+        drop(permit);
         Ok(outcome?)
     }
 
@@ -89,14 +81,14 @@ where
     ) -> Result<(), ListenBoxError> {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             end_signal: ending,
             shutdown_watchers: watchers,
         } = self;
-        let context = Arc::new(ConnectionContext::new((peer, None), front, &seated));
-        let (limits, activity) = (&context.listener_options.limits, &*seated.activity);
+        let context = Arc::new(ConnectionContext::new((peer, None), options, &permit));
+        let (limits, activity) = (&context.listener_options.limits, &*permit.activity);
         activity.record_first_wait();
         let (mut stream, mut unread) =
             (WriteTimeoutStream::new(stream, limits.write_timeout), Vec::new());
@@ -200,17 +192,17 @@ where
     ) -> Result<(), ListenBoxError> {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             end_signal: ending,
             shutdown_watchers: watchers,
         } = self;
-        let limits = front.limits.clone();
-        let stopped = front.drain.subscribe_stop();
+        let limits = options.limits.clone();
+        let stopped = options.drain.subscribe_stop();
         let (builder, closing) =
-            (http1_builder(&limits), KeepAlivePolicy::new(stopped, seated.limiter.supply()));
-        let context = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
+            (http1_builder(&limits), KeepAlivePolicy::new(stopped, permit.limiter.supply()));
+        let context = Arc::new(ConnectionContext::new((peer, handshake), options, &permit));
         let mut current = (wire, Vec::new());
         loop {
             let lent_connection = LentConnection {
@@ -247,7 +239,7 @@ where
                 None => return Ok(()),
             }
             // The fast path tracks its own idle connections.
-            seated.activity.record_active();
+            permit.activity.record_active();
         }
     }
 }
@@ -328,22 +320,15 @@ fn http1_builder(limits: &ListenerLimits) -> http1::Builder {
 }
 
 /// Returns the service of one HTTP/1.1 connection.
-fn http1_service<S, B>(
+fn http1_service<S: ListenService>(
     context: Arc<ConnectionContext>,
     service: S,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
-    Response = Response<Either<B, Full<Bytes>>>,
+    Response = Response<Either<S::ResponseBody, Full<Bytes>>>,
     Error = S::Error,
     Future: Send,
->
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+> {
     hyper::service::service_fn(move |mut request: Request<Incoming>| {
         let (context, service) = (Arc::clone(&context), service.clone());
         async move {

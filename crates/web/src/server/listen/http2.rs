@@ -17,11 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::server::TlsStream;
-use tower::Service;
 use tracing::debug;
 
 use super::connection::ServedConnection;
-use super::connection_context::{ConnectionContext, ListenBoxError};
+use super::connection_context::{ConnectionContext, ListenBoxError, ListenService};
 use super::listener_limit::ListenerLimits;
 use crate::server::connection_socket::{ConnectionSocket, LendableSocket};
 use crate::server::fast_path::{
@@ -42,14 +41,7 @@ const SINGLE_STREAM_TIMEOUT_FACTOR: u32 = 4;
 /// Maximum number of streams that a client may reset before they are handled, or because of its own errors.
 const MAX_HTTP2_RESETS: usize = 20;
 
-impl<S, B> ServedConnection<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+impl<S: ListenService> ServedConnection<S> {
     pub(super) async fn serve_http2<T>(
         self,
         stream: T,
@@ -60,18 +52,17 @@ where
     {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             shutdown_watchers: (_, watcher),
             ..
         } = self;
-        let timeouts = Http2Timeouts::from_limits(&front.limits);
-        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
-        seated.activity.record_first_wait();
-        let outcome =
-            serve_http2_streams(context, service, stream, (Some(watcher), timeouts)).await;
-        drop(seated);
+        let timeouts = Http2Timeouts::from_limits(&options.limits);
+        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), options, &permit));
+        permit.activity.record_first_wait();
+        let outcome = serve_http2_streams(context, service, stream, Some(watcher), timeouts).await;
+        drop(permit);
         outcome
     }
 
@@ -84,17 +75,17 @@ where
     ) -> Result<(), ListenBoxError> {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             shutdown_watchers: (_, watcher),
             ..
         } = self;
-        let limits = front.limits.clone();
+        let limits = options.limits.clone();
         // HTTP/2 itself tells clients which requests were not handled, so it needs no linger time.
-        let ending = front.drain.subscribe_stop();
-        let closing = KeepAlivePolicy::new(ending.clone(), seated.limiter.supply());
-        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
+        let ending = options.drain.subscribe_stop();
+        let closing = KeepAlivePolicy::new(ending.clone(), permit.limiter.supply());
+        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), options, &permit));
         let (opening, mut opened) = mpsc::unbounded_channel();
         let http2 = FastPathHttp2 {
             max_streams: limits.max_streams,
@@ -121,14 +112,14 @@ where
                     // The fast path is closed, and has read nothing.
                     let wire = handed.socket.attach_to_runtime()?;
                     let stream = WriteTimeoutStream::new(wire, limits.write_timeout);
-                    let watch = (Some(watcher), Http2Timeouts::from_limits(&limits));
-                    return serve_http2_streams(context, service, stream, watch).await;
+                    let timeouts = Http2Timeouts::from_limits(&limits);
+                    return serve_http2_streams(context, service, stream, Some(watcher), timeouts).await;
                 }
                 Some(stream) = opened.recv() => {
                     let (asked, service) = (Arc::clone(&context), service.clone());
                     // The fast path closes it when it is idle, and cancels stalled responses.
                     behind.spawn(async move {
-                        let ended = serve_http2_streams(asked, service, stream, (None, Http2Timeouts::UNBOUNDED));
+                        let ended = serve_http2_streams(asked, service, stream, None, Http2Timeouts::UNBOUNDED);
                         ended.await.inspect_err(|error| debug!(reason = %error, "streams ended early"))
                     });
                 }
@@ -167,18 +158,15 @@ impl Http2Timeouts {
 }
 
 /// Calls the service for the streams of a connection, until it ends or times out.
-async fn serve_http2_streams<S, B, T>(
+async fn serve_http2_streams<S, T>(
     context: Arc<ConnectionContext>,
     service: S,
     stream: T,
-    (watcher, waits): (Option<Watcher>, Http2Timeouts),
+    watcher: Option<Watcher>,
+    waits: Http2Timeouts,
 ) -> Result<(), ListenBoxError>
 where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
+    S: ListenService,
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (limits, own) = (context.listener_options.limits.clone(), Arc::clone(&context));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::server::body_limit::BodyLimit;
+
 /// The treatment of a connection while `max_connections` are open. In both cases idle connections are closed to admit
 /// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,7 +53,7 @@ impl Default for ListenerLimits {
             max_connections: 10_000,
             overflow: OverflowPolicy::Wait,
             max_header_bytes: 64 * 1024,
-            max_body_bytes: 64 * 1024 * 1024,
+            max_body_bytes: BodyLimit::default().0,
             header_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),

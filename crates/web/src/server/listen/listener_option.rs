@@ -15,13 +15,13 @@ use crate::tls::TlsServer;
 pub struct ListenerOptions {
     /// The limits.
     pub limits: ListenerLimits,
-    /// The certificates; without them the front uses cleartext.
+    /// The certificates; without them the listener uses cleartext.
     pub tls: Option<TlsServer>,
     /// Proxies whose connections begin with a PROXY header that names the client. Default none.
     pub proxies: Arc<[IpNetwork]>,
-    /// The counters of the front; share one instance to sum several listeners.
+    /// The counters of the listener; share one instance to sum several listeners.
     pub counters: Arc<ListenerCounters>,
-    /// The shutdown of the front.
+    /// The shutdown of the listener.
     pub drain: ListenerDrain,
     /// Handles requests on HTTP/1.1 connections before the service, where possible.
     pub fast_path: Option<Arc<dyn FastPath>>,

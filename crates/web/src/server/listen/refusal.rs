@@ -22,11 +22,11 @@ const REFUSAL_RESPONSE: &[u8] =
 /// Tells a client to retry later, and closes the connection.
 pub(super) fn refuse_connection(
     mut stream: TcpStream,
-    front: &ListenerOptions,
+    options: &ListenerOptions,
     refusals: &Arc<Semaphore>,
 ) {
     let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
-    if front.tls.is_some() {
+    if options.tls.is_some() {
         return;
     }
     tokio::spawn(async move {

@@ -38,9 +38,8 @@ pub fn compare_plan_runs(
     let after =
         PlanRunSite { base_url: &verify.after_url, authority: site_authority(&verify.after_url)? };
     let mut verdict = SiteComparisonResult::default();
-    let before_responses =
-        run_plan_on_site(verify, &before, (plan, run), &mut verdict.plan_faults)?;
-    let after_responses = run_plan_on_site(verify, &after, (plan, run), &mut verdict.plan_faults)?;
+    let before_responses = run_plan_on_site(verify, &before, plan, run, &mut verdict.plan_faults)?;
+    let after_responses = run_plan_on_site(verify, &after, plan, run, &mut verdict.plan_faults)?;
     if before_responses.is_empty() && after_responses.is_empty() {
         if verdict.plan_faults.is_empty() {
             return Err(Error::UnusableInput(
@@ -57,7 +56,7 @@ pub fn compare_plan_runs(
     let mut varying = BTreeMap::new();
     for (site, first) in [(&before, &before_responses), (&after, &after_responses)] {
         // An error in the repetition alone does not concern the compared responses.
-        let again = run_plan_on_site(verify, site, (plan, run), &mut Vec::new())?;
+        let again = run_plan_on_site(verify, site, plan, run, &mut Vec::new())?;
         for (occurrence, repeat_differences) in compare_plan_responses(
             first,
             &again,
@@ -138,7 +137,8 @@ fn one_sided_difference(request: &str, sign: &str, site: &str) -> ResponseDiffer
 fn run_plan_on_site(
     verify: &SiteComparison,
     site: &PlanRunSite<'_>,
-    (plan, run): (&TestPlan, &RunOptions),
+    plan: &TestPlan,
+    run: &RunOptions,
     faults: &mut Vec<String>,
 ) -> Result<PlanResponses> {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -81,20 +81,21 @@ fn feed_some(session: &mut Http2Connection, input: &[u8]) -> (String, usize) {
                 events.push("over".to_owned());
                 return (events.join(" "), 0);
             }
-            Http2ReadStep::Request { stream, is_complete: is_whole } => {
+            Http2ReadStep::Request { stream, is_complete } => {
                 // Requests with a body are assigned to the service, as there is no other choice.
-                if !is_whole {
-                    session.assign_to_service(stream, is_whole, stream + 1000);
+                if !is_complete {
+                    session.assign_to_service(stream, is_complete, stream + 1000);
                 }
                 let count = fields.iter().count();
-                events.push(format!("{}{stream}:{count}", if is_whole { "get" } else { "post" }));
+                events
+                    .push(format!("{}{stream}:{count}", if is_complete { "get" } else { "post" }));
             }
-            Http2ReadStep::Trailers { service_stream: behind } => {
-                events.push(format!("trailers{behind}"))
+            Http2ReadStep::Trailers { service_stream } => {
+                events.push(format!("trailers{service_stream}"))
             }
-            Http2ReadStep::Data { service_stream: behind, bytes, is_last } => {
+            Http2ReadStep::Data { service_stream, bytes, is_last } => {
                 let end = if is_last { "." } else { "" };
-                events.push(format!("data{behind}:{}{end}", bytes.len()));
+                events.push(format!("data{service_stream}:{}{end}", bytes.len()));
             }
         }
     }
@@ -678,16 +679,16 @@ proptest! {
         let mut whole = Http2Connection::new(BOUNDS, 0);
         let expected = feed(&mut whole, &input);
         let mut cut_up = Http2Connection::new(BOUNDS, 0);
-        let (mut told, mut held) = (Vec::new(), Vec::new());
+        let (mut outputs, mut buffer) = (Vec::new(), Vec::new());
         for piece in input.chunks(cut) {
-            held.extend_from_slice(piece);
-            let (some, left) = feed_some(&mut cut_up, &held);
-            told.extend((!some.is_empty()).then_some(some));
-            held.drain(..held.len() - left);
+            buffer.extend_from_slice(piece);
+            let (some, left) = feed_some(&mut cut_up, &buffer);
+            outputs.extend((!some.is_empty()).then_some(some));
+            buffer.drain(..buffer.len() - left);
         }
-        let told = told.join(" ");
-        let told = told.split("over").next().unwrap().trim();
-        prop_assert_eq!(told, expected.split("over").next().unwrap().trim());
+        let outputs = outputs.join(" ");
+        let outputs = outputs.split("over").next().unwrap().trim();
+        prop_assert_eq!(outputs, expected.split("over").next().unwrap().trim());
         prop_assert_eq!(cut_up.output.to_vec(), whole.output.to_vec());
     }
 }

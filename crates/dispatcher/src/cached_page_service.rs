@@ -1,4 +1,7 @@
-//! Responses from the cache, or without it.
+//! Answers of a farm to page requests: from a cache file, with a fetch that fills the cache, or forwarded without it.
+//!
+//! Not here: look-ups of files (`cache::docroot`), their freshness (`cache::freshness`), the memory of finished responses
+//! (`cache::response_memory`), and fetches (`upstream::page_fetch`).
 
 mod variant_refusal;
 
@@ -57,9 +60,9 @@ struct CacheFileLocation<'a> {
     file: &'a Path,
 }
 
-/// The cache of pages in document roots, as one configuration uses it.
+/// Answers page requests from document roots and renders, according to one configuration.
 #[derive(Debug)]
-pub(crate) struct PageCache {
+pub(crate) struct CachedPageService {
     fetcher: Arc<PageFetcher>,
     fetch_coalescer: Arc<FetchCoalescer>,
     runtime: Arc<DispatcherRuntime>,
@@ -67,7 +70,7 @@ pub(crate) struct PageCache {
     config_serial: u64,
 }
 
-impl PageCache {
+impl CachedPageService {
     pub(crate) fn new(parts: &DispatcherParts, fetcher: Arc<PageFetcher>) -> Self {
         Self {
             fetcher,
@@ -79,7 +82,7 @@ impl PageCache {
     }
 
     /// Responds with the cached error for a file, if there is one.
-    fn serve_cached_error(
+    fn serve_from_negative_cache(
         &self,
         exchange: &mut RequestExchange<'_>,
         docroot: &Docroot,
@@ -96,7 +99,7 @@ impl PageCache {
         }
         let root = exchange.farm.docroot.as_ref()?;
         let now = self.runtime.clock.now();
-        let negative = root.negative_cache.find_valid((file, farm), docroot, now)?;
+        let negative = root.negative_cache.find_valid(file, farm, docroot, now)?;
         self.metrics.increment(DispatcherCounter::NegativeHits);
         exchange.cache_label = "hit";
         exchange.outcome = CacheOutcome::NegativeHit;
@@ -112,8 +115,8 @@ impl PageCache {
         Some(response.into())
     }
 
-    /// Responds with the file; fetches it first if it is absent or out of date.
-    pub(crate) async fn serve_from_cache(
+    /// Responds with a file of the document root; fetches it first if it is absent or out of date.
+    pub(crate) async fn serve_from_docroot(
         &self,
         exchange: &mut RequestExchange<'_>,
         file: &Path,
@@ -166,7 +169,7 @@ impl PageCache {
         let cache = location.cache;
         let (file, path) = (location.file, view.path.as_str());
         let facts =
-            location.docroot.freshness_facts(cache, (file, path), cached, self.runtime.clock.now());
+            location.docroot.freshness_facts(cache, file, path, cached, self.runtime.clock.now());
         let freshness = assess_freshness(facts, cache.stale_limits());
         let has_time_left = cached.expires_at.is_some() && freshness != CacheFileFreshness::Expired;
         if has_time_left {
@@ -241,19 +244,15 @@ impl PageCache {
         cached: OpenCacheFile,
     ) -> std::io::Result<DispatcherResponse> {
         let view = exchange.view;
-        let CacheFileHead { mut headers, etag, modification_time: modified } =
+        let CacheFileHead { mut headers, etag, modification_time } =
             file_response::read_cache_file_head(location.file, &cached, self.runtime.clock.now());
         if location.cache.compress && is_encodable(&headers) {
             add_vary_accept_encoding(&mut headers);
         }
         let is_head = view.method == Method::HEAD;
         let length = cached.length;
-        let entity = StoredEntity {
-            etag: &etag,
-            modification_time: modified,
-            length,
-            supports_ranges: !is_head,
-        };
+        let entity =
+            StoredEntity { etag: &etag, modification_time, length, supports_ranges: !is_head };
         let conditional = file_response::conditional_response(&view.headers, &entity, headers);
         let cached_body = if is_head {
             CachedBody::Memory(Bytes::new())
@@ -283,7 +282,7 @@ impl PageCache {
             file_stamp: cached.stamp,
             fetch_time: cached.fetched_at,
             etag,
-            modification_time: modified,
+            modification_time,
             warning: exchange.warning.as_deref().map(Into::into),
             is_stale: matches!(exchange.outcome, CacheOutcome::Stale),
         };
@@ -362,12 +361,8 @@ impl PageCache {
             return StaleAllowance::default();
         }
         let now = self.runtime.clock.now();
-        let facts = location.docroot.freshness_facts(
-            cache,
-            (location.file, view.path.as_str()),
-            cached,
-            now,
-        );
+        let facts =
+            location.docroot.freshness_facts(cache, location.file, view.path.as_str(), cached, now);
         if is_flushed(facts) {
             return StaleAllowance::default();
         }
@@ -417,7 +412,9 @@ impl PageCache {
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
     ) -> DispatcherResponse {
-        if let Some(response) = self.serve_cached_error(exchange, location.docroot, location.file) {
+        if let Some(response) =
+            self.serve_from_negative_cache(exchange, location.docroot, location.file)
+        {
             return response;
         }
         let key = exchange.farm.absolute_path(location.file);
@@ -495,7 +492,7 @@ impl PageCache {
                 own_response(failure.status())
             }
             FetchWaitResult::Finished(FetchOutcome::Unshared(reason)) => {
-                match self.serve_cached_error(exchange, location.docroot, location.file) {
+                match self.serve_from_negative_cache(exchange, location.docroot, location.file) {
                     Some(response) => response,
                     None => self.forward_uncached(exchange, VisitorBody::empty(), reason).await,
                 }

@@ -4,7 +4,7 @@
 //! Input: the instance's `request.log`, as it grows. Output: the share of time in which the save works, and the
 //! slowdown that visitors still had.
 //!
-//! Not here: the decision how much to slow down (`throttle`).
+//! Not here: the decision how much to slow down (`throttle_controller`).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{RequestLogEvent, parse_request_log_line};
 
 use crate::backup_progress::BackupProgress;
-use crate::throttle::{RunThrottle, ServedInterval, ThrottleController};
+use crate::throttle_controller::{RunThrottle, ServedInterval, ThrottleController};
 
 /// The duration of the baseline measurement before the save begins.
 const BASELINE_DURATION: Duration = Duration::from_secs(5);

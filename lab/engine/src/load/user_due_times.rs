@@ -1,4 +1,4 @@
-//! Due times of users, and a kernel timer that wakes the worker with microsecond precision.
+//! Due times of users, and the duration of the kernel timer that wakes their worker.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 /// Users ordered by due time.
 #[derive(Debug, Default)]
-pub(super) struct UserTimers(BinaryHeap<Reverse<(Instant, usize)>>);
+pub(super) struct UserDueTimes(BinaryHeap<Reverse<(Instant, usize)>>);
 
-impl UserTimers {
+impl UserDueTimes {
     pub(super) fn add(&mut self, due: Instant, user: usize) {
         self.0.push(Reverse((due, user)));
     }

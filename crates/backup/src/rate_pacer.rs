@@ -1,6 +1,6 @@
 //! Rate limiting: each operation takes from a budget that refills over time.
 //!
-//! Not here: waiting, and what is counted (`backend::rate_limited`, `save`).
+//! Not here: waiting, and what is counted (`backend::transfer_limit`, `save`).
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};

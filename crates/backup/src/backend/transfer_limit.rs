@@ -11,7 +11,7 @@ use super::vault_backend::VaultBackend;
 use super::vault_file::{VaultFileKind, VaultFileListing};
 use super::wrapper::BackendWrapper;
 use crate::object_id::VaultObjectId;
-use crate::rate_limit::{RateLimit, RatePacer};
+use crate::rate_pacer::{RateLimit, RatePacer};
 
 /// Maximum transfer rates in bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

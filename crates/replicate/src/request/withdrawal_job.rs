@@ -55,12 +55,12 @@ pub fn list_orphaned_documents(
     let mut orphans = Vec::new();
     for entry in snapshot.withdrawals(top)?.into_iter().filter(|entry| entry.was_activated) {
         let is_waiting = awaits_activation(snapshot, &entry)?;
-        let Withdrawal { path, moved_to, user: by, withdrawn_at: at, .. } = entry;
+        let Withdrawal { path, moved_to, user, withdrawn_at, .. } = entry;
         orphans.push(OrphanedDocument {
             path,
             moved_to,
-            removed_by: by,
-            removed_at: at,
+            removed_by: user,
+            removed_at: withdrawn_at,
             awaits_activation: is_waiting,
         });
     }
@@ -193,9 +193,9 @@ pub(crate) fn plan_withdrawals(snapshot: &Snapshot) -> Result<WithdrawalPlan> {
     let mut agents: Vec<ReplicationAgent> = read_agents(snapshot, "author")?;
     agents.retain(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish);
     for top in topmost_withdrawals(&due) {
-        let takers = agents.iter().filter(|agent| agent.accepts_any_below(&top.path));
+        let accepting_agents = agents.iter().filter(|agent| agent.accepts_any_below(&top.path));
         let before = jobs.len();
-        for agent in takers {
+        for agent in accepting_agents {
             let topic = agent_topic("author", &agent.name);
             let at = tympan_content::JcrDate::from_system_time(top.withdrawn_at).millis;
             let key = format!("withdraw {topic} {at} {}", top.path);

@@ -9,7 +9,7 @@ use super::user::VaultUser;
 use crate::backend::{VaultBackend, VaultFileKind};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
-use crate::vault_key::{self, VaultKey};
+use crate::vault_encryption::{self, VaultKey};
 
 /// Memory limit of the key derivation, so that a hostile vault cannot exceed it.
 const MAX_SCRYPT_MEMORY: u64 = 1 << 31;
@@ -80,7 +80,7 @@ pub(super) fn add_key(
     (user, now): (&VaultUser, Timestamp),
 ) -> Result<VaultObjectId> {
     let mut salt = [0; 64];
-    vault_key::fill_random(&mut salt)?;
+    vault_encryption::fill_random(&mut salt)?;
     let (rounds, r, p) = (1_u64 << cost.log_rounds.min(20), 8, 1);
     let key = derive_key(password, &salt, (rounds, r, p)).ok_or_else(|| {
         Error::InvalidRequest("the key derivation cost is out of range".to_owned())
@@ -164,8 +164,8 @@ pub(super) fn list_keys(
 ) -> Result<Vec<KeyMetadata>> {
     let facts = |id: VaultObjectId| {
         let file = parse_key_file(&id, &read_key_bytes(backend, &id)?)?;
-        let VaultKeyFile { username: user, hostname: host, created, .. } = file;
-        Ok(KeyMetadata { id, is_used: id == *used, user, host, created })
+        let VaultKeyFile { username, hostname, created, .. } = file;
+        Ok(KeyMetadata { id, is_used: id == *used, user: username, host: hostname, created })
     };
     let mut keys =
         list_key_ids(backend)?.into_iter().map(facts).collect::<Result<Vec<KeyMetadata>>>()?;

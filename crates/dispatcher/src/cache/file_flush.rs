@@ -29,17 +29,17 @@ use super::docroot::{Docroot, OWN_FILE_PREFIX, STALE_MARK_MODE, TEMPORARY_FOLDER
 use super::usage::DiskAmount;
 use crate::cache::suffix_folder;
 
-/// The action that a flush applies to the files of a handle.
+/// The effect of a flush on the files of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileFlushAction {
+pub(crate) enum FileEffect {
     /// Remove the files.
     Delete,
     /// Mark the files as stale and keep them.
     Mark,
 }
 
-impl FileFlushAction {
-    /// Combines the actions of two flushes.
+impl FileEffect {
+    /// Combines the effects of two flushes.
     fn stronger(self, other: Self) -> Self {
         if self == Self::Delete { self } else { other }
     }
@@ -79,61 +79,58 @@ impl FileFlushResult {
 pub(crate) struct FileFlushTarget<'a> {
     /// The path of the handle below the document root.
     pub(crate) handle: &'a Path,
-    pub(crate) action: FileFlushAction,
+    pub(crate) effect: FileEffect,
 }
 
 impl Docroot {
-    /// Removes or marks the files of all these handles; the files in `retained_files` are always marked.
+    /// Removes or marks the files of all these handles; the files in `refetch_files` are always marked.
     ///
     /// A folder is listed once, however many of the handles are in it.
     pub(crate) fn flush_handles(
         &self,
-        named: &[FileFlushTarget<'_>],
-        retained_files: &BTreeSet<PathBuf>,
+        targets: &[FileFlushTarget<'_>],
+        refetch_files: &BTreeSet<PathBuf>,
     ) -> FileFlushResult {
-        let mut flushing = FileFlushRun {
-            docroot: self,
-            marked_only: retained_files,
-            result: FileFlushResult::default(),
-        };
-        let mut folders: BTreeMap<&Path, HashMap<&OsStr, FileFlushAction>> = BTreeMap::new();
-        for FileFlushTarget { handle, action: fate } in named {
+        let mut run =
+            FileFlushRun { docroot: self, refetch_files, result: FileFlushResult::default() };
+        let mut folders: BTreeMap<&Path, HashMap<&OsStr, FileEffect>> = BTreeMap::new();
+        for FileFlushTarget { handle, effect } in targets {
             let Some(name) = handle.file_name() else { continue };
             let parent = handle.parent().unwrap_or(Path::new(""));
-            let own = folders.entry(parent).or_default().entry(name).or_insert(*fate);
-            *own = own.stronger(*fate);
+            let combined = folders.entry(parent).or_default().entry(name).or_insert(*effect);
+            *combined = combined.stronger(*effect);
         }
         for (parent, names) in &folders {
-            let siblings = flushing.flush_handles_in_folder(parent, names);
-            flushing.result.record_outcome(siblings);
-            for (name, fate) in names {
+            let outcome = run.flush_handles_in_folder(parent, names);
+            run.result.record_outcome(outcome);
+            for (name, effect) in names {
                 for content in ["_jcr_content", "jcr:content"] {
                     let content = OsStr::new(content);
-                    let outcome = flushing.flush_folder(&parent.join(name), content, *fate);
-                    flushing.result.record_outcome(outcome);
+                    let outcome = run.flush_folder(&parent.join(name), content, *effect);
+                    run.result.record_outcome(outcome);
                 }
             }
         }
-        flushing.result
+        run.result
     }
 
     /// Removes the folder `handle` with all its content; for the root, everything except the root and its stat file.
     pub(crate) fn remove_subtree(&self, handle: &Path) -> FileFlushResult {
-        let retained_files = BTreeSet::new();
-        let mut flushing = FileFlushRun {
+        let refetch_files = BTreeSet::new();
+        let mut run = FileFlushRun {
             docroot: self,
-            marked_only: &retained_files,
+            refetch_files: &refetch_files,
             result: FileFlushResult::default(),
         };
         let outcome = match handle.file_name() {
             Some(name) => {
                 let parent = handle.parent().unwrap_or(Path::new(""));
-                flushing.flush_folder(parent, name, FileFlushAction::Delete)
+                run.flush_folder(parent, name, FileEffect::Delete)
             }
-            None => flushing.empty_root(),
+            None => run.empty_root(),
         };
-        flushing.result.record_outcome(outcome);
-        flushing.result
+        run.result.record_outcome(outcome);
+        run.result
     }
 
     /// Removes the folders that flushes moved to the trash.
@@ -238,16 +235,16 @@ impl Docroot {
         file: &Path,
         is_meant: &dyn Fn(SystemTime) -> bool,
     ) -> FileFlushResult {
-        let mut done = FileFlushResult::default();
+        let mut result = FileFlushResult::default();
         match self.try_mark_stale(file, is_meant) {
-            Ok(is_marked) => done.marked_count += usize::from(is_marked),
+            Ok(is_marked) => result.marked_count += usize::from(is_marked),
             // A file of another owner cannot be marked. Without the file, the page is fetched anew.
             Err(_refused) => {
-                done.record_outcome(self.remove_cache_file(file));
-                done.removed_count += 1;
+                result.record_outcome(self.remove_cache_file(file));
+                result.removed_count += 1;
             }
         }
-        done
+        result
     }
 
     fn try_mark_stale(
@@ -266,9 +263,10 @@ impl Docroot {
     }
 }
 
+/// A flush of several handles in progress.
 struct FileFlushRun<'a> {
     docroot: &'a Docroot,
-    marked_only: &'a BTreeSet<PathBuf>,
+    refetch_files: &'a BTreeSet<PathBuf>,
     result: FileFlushResult,
 }
 
@@ -276,11 +274,11 @@ impl FileFlushRun<'_> {
     fn flush_handles_in_folder(
         &mut self,
         parent: &Path,
-        names: &HashMap<&OsStr, FileFlushAction>,
+        names: &HashMap<&OsStr, FileEffect>,
     ) -> io::Result<()> {
         for (name, kind) in self.list_folder(parent)? {
-            if let Some(fate) = flush_action_of(&name, kind, names) {
-                let outcome = self.flush_entry(parent, &name, kind, fate);
+            if let Some(effect) = file_effect_of(&name, kind, names) {
+                let outcome = self.flush_entry(parent, &name, kind, effect);
                 self.result.record_outcome(outcome);
             }
         }
@@ -299,12 +297,7 @@ impl FileFlushRun<'_> {
         Ok(())
     }
 
-    fn flush_folder(
-        &mut self,
-        parent: &Path,
-        name: &OsStr,
-        fate: FileFlushAction,
-    ) -> io::Result<()> {
+    fn flush_folder(&mut self, parent: &Path, name: &OsStr, effect: FileEffect) -> io::Result<()> {
         let opened = confined_open::open_folder_below(self.docroot.root_fd(), parent);
         let Some(folder) = none_if_absent(opened)? else {
             return Ok(());
@@ -313,32 +306,33 @@ impl FileFlushRun<'_> {
             Ok(stat) => {
                 let kind = FileType::from_raw_mode(stat.st_mode);
                 drop(folder);
-                self.flush_entry(parent, name, kind, fate)
+                self.flush_entry(parent, name, kind, effect)
             }
             Err(Errno::NOENT | Errno::NAMETOOLONG) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
+    /// Removes or marks one file or folder. A folder that contains files to re-fetch is listed, and they are marked.
     fn flush_entry(
         &mut self,
         parent: &Path,
         name: &OsStr,
         kind: FileType,
-        fate: FileFlushAction,
+        effect: FileEffect,
     ) -> io::Result<()> {
         let path = parent.join(name);
-        let holds_kept =
-            self.marked_only.iter().any(|retained_file| retained_file.starts_with(&path));
-        let side_of_kept = is_side_file_of(&path, self.marked_only);
-        if kind == FileType::Directory && (holds_kept || fate == FileFlushAction::Mark) {
+        let contains_refetch_file =
+            self.refetch_files.iter().any(|refetch_file| refetch_file.starts_with(&path));
+        let belongs_to_refetch_file = is_side_file_of(&path, self.refetch_files);
+        if kind == FileType::Directory && (contains_refetch_file || effect == FileEffect::Mark) {
             for (name, kind) in self.list_folder(&path)? {
-                let outcome = self.flush_entry(&path, &name, kind, fate);
+                let outcome = self.flush_entry(&path, &name, kind, effect);
                 self.result.record_outcome(outcome);
             }
             return Ok(());
         }
-        if holds_kept || side_of_kept || fate == FileFlushAction::Mark {
+        if contains_refetch_file || belongs_to_refetch_file || effect == FileEffect::Mark {
             if kind == FileType::RegularFile && !is_side_file_name(name) {
                 let marked = self.docroot.mark_file_stale(&path);
                 self.result.merge(marked);
@@ -389,14 +383,14 @@ impl FileFlushRun<'_> {
     }
 }
 
-/// Returns the action for an entry of a folder in which these names are flushed; deleting takes precedence over
+/// Returns the effect on an entry of a folder in which these names are flushed; deleting takes precedence over
 /// marking.
-fn flush_action_of(
+fn file_effect_of(
     name: &OsStr,
     kind: FileType,
-    names: &HashMap<&OsStr, FileFlushAction>,
-) -> Option<FileFlushAction> {
-    let own = flush_action_of_name(name, kind, names);
+    names: &HashMap<&OsStr, FileEffect>,
+) -> Option<FileEffect> {
+    let own = file_effect_of_name(name, kind, names);
     let bytes = name.as_bytes();
     let Some(end) = bytes.iter().position(|byte| *byte == b';') else { return own };
     let before = bytes.get(..end).unwrap_or_default();
@@ -405,22 +399,22 @@ fn flush_action_of(
     // `a;x=1.jpg` is a file of `a.jpg`, and so is everything in a folder `a;x='1`.
     let longer = names.iter().filter(|(name, _)| is_begun_so(name.as_bytes()));
     own.into_iter()
-        .chain(flush_action_of_name(OsStr::from_bytes(before), FileType::RegularFile, names))
-        .chain(longer.map(|(_, fate)| *fate))
-        .reduce(FileFlushAction::stronger)
+        .chain(file_effect_of_name(OsStr::from_bytes(before), FileType::RegularFile, names))
+        .chain(longer.map(|(_, effect)| *effect))
+        .reduce(FileEffect::stronger)
 }
 
-fn flush_action_of_name(
+fn file_effect_of_name(
     name: &OsStr,
     kind: FileType,
-    names: &HashMap<&OsStr, FileFlushAction>,
-) -> Option<FileFlushAction> {
+    names: &HashMap<&OsStr, FileEffect>,
+) -> Option<FileEffect> {
     let own = names.get(name).filter(|_| kind != FileType::Directory).copied();
     let bytes = name.as_bytes();
     let dots = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'.');
     dots.filter_map(|(dot, _)| names.get(OsStr::from_bytes(bytes.get(..dot)?)).copied())
         .chain(own)
-        .reduce(FileFlushAction::stronger)
+        .reduce(FileEffect::stronger)
 }
 
 fn is_side_file_name(name: &OsStr) -> bool {
@@ -428,10 +422,10 @@ fn is_side_file_name(name: &OsStr) -> bool {
     name.ends_with(b".h") || name.ends_with(b".ttl")
 }
 
-fn is_side_file_of(path: &Path, retained_files: &BTreeSet<PathBuf>) -> bool {
+fn is_side_file_of(path: &Path, refetch_files: &BTreeSet<PathBuf>) -> bool {
     let is_side = |extension: &str| {
         path.extension().is_some_and(|own| own == extension)
-            && retained_files.contains(&path.with_extension(""))
+            && refetch_files.contains(&path.with_extension(""))
     };
     is_side("h") || is_side("ttl")
 }
@@ -469,17 +463,15 @@ mod tests {
 
     use rustix::fs::FileType;
 
-    use super::{
-        FileFlushAction, FileFlushResult, FileFlushRun, flush_action_of, is_side_file_name,
-    };
+    use super::{FileEffect, FileFlushResult, FileFlushRun, file_effect_of, is_side_file_name};
     use crate::cache::Docroot;
 
     #[test]
     fn files_named_with_path_parameters_are_flushed_with_their_page() {
         let is_flushed = |name: &str, handle: &str| {
-            let names = HashMap::from([(OsStr::new(handle), FileFlushAction::Delete)]);
+            let names = HashMap::from([(OsStr::new(handle), FileEffect::Delete)]);
             [FileType::RegularFile, FileType::Directory]
-                .map(|kind| flush_action_of(OsStr::new(name), kind, &names).is_some())
+                .map(|kind| file_effect_of(OsStr::new(name), kind, &names).is_some())
         };
         for (name, handle, expected) in [
             ("market;x='1'.jpg", "market.jpg", [true; 2]),
@@ -506,13 +498,13 @@ mod tests {
             }
         }
         let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
-        let retained_files = BTreeSet::new();
-        let flushing = FileFlushRun {
+        let refetch_files = BTreeSet::new();
+        let run = FileFlushRun {
             docroot: &docroot,
-            marked_only: &retained_files,
+            refetch_files: &refetch_files,
             result: FileFlushResult::default(),
         };
-        let entries = flushing.list_folder(Path::new("")).unwrap();
+        let entries = run.list_folder(Path::new("")).unwrap();
         let sides: Vec<bool> = entries.iter().map(|(name, _)| is_side_file_name(name)).collect();
         assert_eq!(sides.iter().filter(|is_side| **is_side).count(), 100);
         assert!(sides.is_sorted());

@@ -17,7 +17,7 @@ use tympan_jobs::workflow::{StepOutcome, StepRun, WORKFLOW_USER, WorkflowProcess
 use tympan_notation::error_chain_text;
 
 use crate::asset_processor::ASSET_NODE_TYPE;
-use crate::rendition_process_pool::RenditionProcessPool;
+use crate::decoder_process_pool::DecoderProcessPool;
 use crate::write_back::{
     COMMIT_ATTEMPTS, MetadataWriter, WriteBackOptions, WriteBackOutcome, write_back_metadata,
 };
@@ -30,25 +30,25 @@ const WRITE_BACK_LAUNCHER_PATH: &str =
 /// The glob of the launcher, as in AEM.
 const METADATA_GLOB: &str = "/content/dam(/((?!/subassets).)*/)jcr:content/metadata";
 
-/// The process `XMPWritebackProcess`. Its arguments are AEM's: `createversion:true`, and `rendition:` with a name for
+/// The workflow step `XMPWritebackProcess`. Its arguments are AEM's: `createversion:true`, and `rendition:` with a name for
 /// each rendition that receives the metadata beside the original.
 #[derive(Debug, Clone)]
-pub struct WriteBackProcess {
+pub struct WriteBackWorkflowStep {
     repository: Repository,
-    rendition_pool: Option<Arc<RenditionProcessPool>>,
+    decoder_pool: Option<Arc<DecoderProcessPool>>,
 }
 
-impl WriteBackProcess {
-    /// Creates the process for the assets of a repository.
+impl WriteBackWorkflowStep {
+    /// Creates the step for the assets of a repository.
     #[must_use]
     pub fn new(repository: Repository) -> Self {
-        Self { repository, rendition_pool: None }
+        Self { repository, decoder_pool: None }
     }
 
     /// Enables writing into PDF, which is read by processes of this pool.
     #[must_use]
-    pub fn with_rendition_pool(self, studio: Arc<RenditionProcessPool>) -> Self {
-        Self { rendition_pool: Some(studio), ..self }
+    pub fn with_decoder_pool(self, decoder_pool: Arc<DecoderProcessPool>) -> Self {
+        Self { decoder_pool: Some(decoder_pool), ..self }
     }
 
     fn execute_step(
@@ -57,17 +57,17 @@ impl WriteBackProcess {
         now: SystemTime,
     ) -> tympan_content::Result<Option<WriteBackOutcome>> {
         let Some(path) = self.find_asset(&step.payload)? else { return Ok(None) };
-        let pen = MetadataWriter {
+        let writer = MetadataWriter {
             repository: &self.repository,
-            rendition_pool: self.rendition_pool.as_deref(),
+            decoder_pool: self.decoder_pool.as_deref(),
         };
-        let written = write_back_metadata(pen, &path, &parse_step_options(step), now)?;
-        let failure = match &written {
+        let outcome = write_back_metadata(writer, &path, &parse_step_options(step), now)?;
+        let failure = match &outcome {
             WriteBackOutcome::Skipped(reason) => Some(reason.as_str()),
             WriteBackOutcome::Written(_) | WriteBackOutcome::Unchanged => None,
         };
         self.record_failure(&path, failure, now)?;
-        Ok(Some(written))
+        Ok(Some(outcome))
     }
 
     /// Returns the asset at a path or above it.
@@ -116,19 +116,19 @@ impl WriteBackProcess {
 
 /// Parses the arguments of the step.
 fn parse_step_options(step: &StepRun) -> WriteBackOptions {
-    let mut how = WriteBackOptions::default();
+    let mut options = WriteBackOptions::default();
     let arguments = step.arguments.get("PROCESS_ARGS").and_then(Json::as_str).unwrap_or_default();
     for argument in arguments.split(',').map(str::trim) {
         match argument.split_once(':') {
-            Some(("createversion", value)) => how.creates_version = value.trim() == "true",
-            Some(("rendition", name)) => how.renditions.push(name.trim().to_owned()),
+            Some(("createversion", value)) => options.creates_version = value.trim() == "true",
+            Some(("rendition", name)) => options.renditions.push(name.trim().to_owned()),
             _ => {}
         }
     }
-    how
+    options
 }
 
-impl WorkflowProcess for WriteBackProcess {
+impl WorkflowProcess for WriteBackWorkflowStep {
     fn name(&self) -> &str {
         "com.day.cq.dam.core.process.XMPWritebackProcess"
     }
@@ -156,11 +156,11 @@ impl WorkflowProcess for WriteBackProcess {
 pub fn set_write_back_enabled(session: &mut Session, is_on: bool) -> tympan_content::Result<()> {
     let (model, launcher) =
         (NodePath::new(WRITE_BACK_MODEL_PATH)?, NodePath::new(WRITE_BACK_LAUNCHER_PATH)?);
-    let is_there = session.node(&launcher)?.is_some();
-    if is_there {
+    let launcher_exists = session.node(&launcher)?.is_some();
+    if launcher_exists {
         session.set_property(&launcher, "enabled", Value::Boolean(is_on).into())?;
     }
-    if is_there || !is_on {
+    if launcher_exists || !is_on {
         return Ok(());
     }
     if session.node(&model)?.is_none() {

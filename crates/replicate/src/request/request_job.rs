@@ -17,7 +17,7 @@ use crate::{Error, Result};
 
 /// Jobs that are stored before the request is recorded in content, so that a crash between the two loses neither.
 #[derive(Debug)]
-pub struct HeldReplicationJobs {
+pub struct ReplicationRequestJobs {
     jobs: Vec<(JobId, Json)>,
     /// The indexes of the requests that are carried out in parts.
     partwise_requests: BTreeSet<usize>,
@@ -28,12 +28,12 @@ pub struct HeldReplicationJobs {
 ///
 /// # Errors
 /// [`Error::InvalidAgent`] if there is no agent for a request; errors of the queues.
-pub async fn store_held_jobs(
+pub async fn store_request_jobs(
     repository: &Repository,
     queues: &JobQueues,
     requests: &[ReplicationRequest],
     now: SystemTime,
-) -> Result<HeldReplicationJobs> {
+) -> Result<ReplicationRequestJobs> {
     let (reading, request_copies) = (repository.clone(), requests.to_vec());
     let (agents, in_parts) = run_blocking(move || -> Result<_> {
         let snapshot = reading.snapshot()?;
@@ -54,12 +54,12 @@ pub async fn store_held_jobs(
     }
     let mut job_parts = Vec::new();
     for (number, request) in requests.iter().enumerate() {
-        let takers: Vec<String> = agents
+        let accepting_agents: Vec<String> = agents
             .iter()
             .filter(|agent| is_agent_for_request(agent, request))
             .map(|agent| agent_topic("author", &agent.name))
             .collect();
-        if takers.is_empty() {
+        if accepting_agents.is_empty() {
             let path = &request.path;
             return Err(nobody(format!(
                 "no enabled agent accepts `{path}`: all of them are for other paths"
@@ -69,7 +69,7 @@ pub async fn store_held_jobs(
             job_parts.push((TREE_TOPIC.to_owned(), tree_job_payload(request, now), request));
             continue;
         }
-        for topic in &takers {
+        for topic in &accepting_agents {
             let payload = json!({
                 "action": request.action.name(),
                 "path": request.path.as_str(),
@@ -85,7 +85,7 @@ pub async fn store_held_jobs(
     });
     let ids = queues.held_jobs().add(jobs.collect(), now).await?;
     let payloads = job_parts.iter().map(|(_, payload, _)| payload.clone());
-    Ok(HeldReplicationJobs {
+    Ok(ReplicationRequestJobs {
         jobs: ids.into_iter().zip(payloads).collect(),
         partwise_requests: in_parts,
     })
@@ -100,13 +100,13 @@ fn is_agent_for_request(agent: &ReplicationAgent, request: &ReplicationRequest) 
     }
 }
 
-impl HeldReplicationJobs {
+impl ReplicationRequestJobs {
     /// Returns the requests that are recorded in content at once; the others are recorded part by part.
     #[must_use]
-    pub fn immediate_requests(&self, requests: Vec<ReplicationRequest>) -> Vec<ReplicationRequest> {
-        let requests = requests.into_iter().enumerate();
+    pub fn immediate_requests(&self, requests: &[ReplicationRequest]) -> Vec<ReplicationRequest> {
+        let requests = requests.iter().enumerate();
         let at_once = requests.filter(|(number, _)| !self.partwise_requests.contains(number));
-        at_once.map(|(_, request)| request).collect()
+        at_once.map(|(_, request)| request.clone()).collect()
     }
 
     /// Releases the jobs to the agents, to be sent from the state created since.

@@ -10,12 +10,12 @@ use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
 use crate::cache::response_memory::DispatcherResponse;
 use crate::cache::variant_limiter::RequestedVariant;
+use crate::cached_page_service::CachedPageService;
 use crate::config::OverLimitAction;
 use crate::edge::own_response::own_response;
 use crate::farm_state::FarmState;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
-use crate::page_cache::PageCache;
 use crate::request::decision::{RequestAction, decide_in_farm};
 use crate::request::exchange::RequestExchange;
 use crate::request::view::RequestView;
@@ -26,7 +26,7 @@ fn makes_variant_file(farm: &FarmState, view: &RequestView) -> bool {
     page_variant::variant_key(cache, Some(query)).is_ok_and(|key| !key.is_empty())
 }
 
-impl PageCache {
+impl CachedPageService {
     /// Responds to a visitor over the variant limit, before a render is asked.
     pub(crate) async fn limit_variants(
         &self,
@@ -38,13 +38,13 @@ impl PageCache {
         let is_query_counted =
             limiter.limit().counts_queries || makes_variant_file(exchange.farm, view);
         let without_query;
-        let counted = if is_query_counted {
+        let counted_view = if is_query_counted {
             view
         } else {
             without_query = RequestView { query: None, ..view.clone() };
             &without_query
         };
-        let wait = limiter.charge_variant(view.client, counted, Instant::now()).err()?;
+        let wait = limiter.charge_variant(view.client, counted_view, Instant::now()).err()?;
         self.runtime.write_log(LogLevel::Warn, || {
             format!("Too many variants of the page: {} from {}", view.request_line(), view.client)
         });
@@ -70,18 +70,20 @@ impl PageCache {
     ) -> Option<DispatcherResponse> {
         let (farm, view) = (exchange.farm, exchange.view);
         view.query.as_ref()?;
-        let plain = RequestView { query: None, ..view.clone() };
-        if RequestedVariant::from_request(&plain).is_some() {
+        let view_without_query = RequestView { query: None, ..view.clone() };
+        if RequestedVariant::from_request(&view_without_query).is_some() {
             return None;
         }
-        let RequestAction::Cache(file) = decide_in_farm(&farm.config, &plain) else { return None };
+        let RequestAction::Cache(file) = decide_in_farm(&farm.config, &view_without_query) else {
+            return None;
+        };
         let wants_ttl = farm.config.cache.as_ref().is_some_and(|cache| cache.enable_ttl);
         let lookup = farm.docroot.as_ref()?.docroot_for_reading().look_up_file(&file, wants_ttl);
         if !matches!(lookup, Ok(CacheFileLookup::File(_))) {
             return None;
         }
-        let mut inner = RequestExchange::new(farm, &plain);
-        let mut response = Box::pin(self.serve_from_cache(&mut inner, &file)).await;
+        let mut inner = RequestExchange::new(farm, &view_without_query);
+        let mut response = Box::pin(self.serve_from_docroot(&mut inner, &file)).await;
         exchange.cache_label = inner.cache_label;
         exchange.render = inner.render;
         exchange.cache_info = inner.cache_info;

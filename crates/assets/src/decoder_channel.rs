@@ -1,4 +1,4 @@
-//! The protocol between the server and the rendition process, over one socket.
+//! The protocol between the server and the decoder process, over one socket.
 //!
 //! ```text
 //! server   u32 length, request as JSON; one byte with the open file attached, or one byte and the file's bytes
@@ -30,13 +30,13 @@ pub(crate) const FILE_BYTES_MARKER: u8 = b'b';
 /// The byte that starts decoding.
 pub(crate) const BEGIN_DECODING_MARKER: u8 = b'+';
 
-/// A message of the rendition process.
+/// A message of the decoder process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum RenditionProcessMessage {
+pub(crate) enum DecoderMessage {
     /// The process waits for this many bytes of memory to be free.
     Need(u64),
-    /// The process is done; the pictures follow.
-    Drawn(AssetProcessingResult),
+    /// The process is done; the renditions follow.
+    Rendered(AssetProcessingResult),
     /// No rendition was generated, for this reason.
     Refused(String),
     /// The properties that the bytes to append set; the bytes follow. `None` if the file contains all of them already.
@@ -48,7 +48,7 @@ pub(crate) enum RenditionProcessMessage {
 /// A request with the length of the file that follows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct FramedProcessingRequest {
-    pub(crate) order: AssetProcessingRequest,
+    pub(crate) request: AssetProcessingRequest,
     pub(crate) length: u64,
     /// Niceness of the process.
     pub(crate) niceness: i32,
@@ -96,11 +96,11 @@ pub(crate) fn receive_file_descriptor(socket: impl AsFd) -> io::Result<Option<Fi
     if received.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let handed = control.drain().find_map(|message| match message {
+    let received_file = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut files) => files.next().map(File::from),
         _ => None,
     });
-    match (byte, handed) {
+    match (byte, received_file) {
         ([FILE_BYTES_MARKER], None) => Ok(None),
         ([OPEN_FILE_MARKER], Some(file)) => Ok(Some(file)),
         _ => Err(invalid_data_error("an announced file was not received")),

@@ -1,10 +1,10 @@
-//! A pool of rendition processes, which start on demand and are reused.
+//! A pool of decoder processes, which start on demand and are reused.
 //!
 //! In: a blob and an [`AssetProcessingRequest`]. Out: an [`AssetProcessingResult`], or the reason why there is none.
 //!
 //! Invariants
 //! * A file that crashes a process, exhausts its memory or stalls it affects only that process.
-//! * The total memory of all processes for pictures stays below [`RenditionPoolOptions::memory_bytes`]: each reports
+//! * The total memory of all processes for pictures stays below [`DecoderPoolOptions::memory_bytes`]: each reports
 //!   how much it needs, and waits until that is available.
 //!
 //! Not here: the number of concurrent requests. The calling queue controls it; each call uses one process.
@@ -21,13 +21,13 @@ use parking_lot::{Condvar, Mutex};
 use tympan_content::BlobContent;
 
 use crate::child_process::{ProgramCommand, is_killed_externally, wait_for_exit};
+use crate::decoder_channel::{
+    BEGIN_DECODING_MARKER, DecoderMessage, FILE_BYTES_MARKER, FramedProcessingRequest, read_json,
+    read_length_prefixed, send_file_descriptor, write_json,
+};
 use crate::external_tool::ExternalTools;
 use crate::file_format::FileFormat;
 use crate::pdf_xmp_packet::PdfAppendix;
-use crate::process_channel::{
-    BEGIN_DECODING_MARKER, FILE_BYTES_MARKER, FramedProcessingRequest, RenditionProcessMessage,
-    read_json, read_length_prefixed, send_file_descriptor, write_json,
-};
 use crate::processing_request::{
     AssetProcessingRequest, AssetProcessingResult, MetadataValue, ProcessingLimits,
 };
@@ -39,8 +39,8 @@ const MAX_FILES_PER_PROCESS: u32 = 500;
 const MAX_RENDITION_BYTES: u64 = 256 << 20;
 /// Options of a pool.
 #[derive(Debug, Clone)]
-pub struct RenditionPoolOptions {
-    /// A program whose main function calls [`super::run_rendition_process`].
+pub struct DecoderPoolOptions {
+    /// A program whose main function calls [`super::run_decoder_process`].
     pub process_command: ProgramCommand,
     /// A program that runs another one with [`super::run_tool`]. The arguments that follow are memory in bytes,
     /// seconds, niceness, program, and the program's arguments.
@@ -56,19 +56,19 @@ pub struct RenditionPoolOptions {
     pub niceness: i32,
 }
 
-/// A pool of rendition processes.
+/// A pool of decoder processes.
 #[derive(Debug)]
-pub struct RenditionProcessPool {
-    options: RenditionPoolOptions,
-    idle_processes: Mutex<Vec<RenditionProcess>>,
+pub struct DecoderProcessPool {
+    options: DecoderPoolOptions,
+    idle_processes: Mutex<Vec<DecoderProcess>>,
     memory_budget: MemoryBudget,
-    pub(crate) tools: ExternalTools,
+    tools: ExternalTools,
 }
 
-impl RenditionProcessPool {
+impl DecoderProcessPool {
     /// Creates a pool; processes start on demand.
     #[must_use]
-    pub fn new(options: RenditionPoolOptions) -> Self {
+    pub fn new(options: DecoderPoolOptions) -> Self {
         let memory = MemoryBudget {
             capacity: options.memory_bytes,
             free_bytes: Mutex::new(options.memory_bytes),
@@ -85,59 +85,59 @@ impl RenditionProcessPool {
     ///
     /// # Errors
     /// [`RenditionError`] determines whether a retry can help.
-    pub fn process_file(
+    pub fn render_file(
         &self,
         open: &dyn Fn() -> io::Result<BlobContent>,
-        order: &AssetProcessingRequest,
+        request: &AssetProcessingRequest,
     ) -> Result<AssetProcessingResult, RenditionError> {
         let format = detect_format(&open().map_err(system_error("read the original"))?);
         match format {
             Some(format) if self.tools.can_read(format) => {
-                self.process_with_tool(format, open, order)
+                self.render_with_tool(format, open, request)
             }
             Some(format) if self.tools.can_retry_refused(format) => {
-                self.process_in_pool(open, order).or_else(|refusal| match refusal {
+                self.render_in_decoder_process(open, request).or_else(|refusal| match refusal {
                     RenditionError::File(_) => {
-                        self.process_with_fallback_tool(format, open, order, refusal)
+                        self.render_with_fallback_tool(format, open, request, refusal)
                     }
                     _ => Err(refusal),
                 })
             }
-            Some(format) => self.process_in_pool(open, order).map(|mut result| {
+            Some(format) => self.render_in_decoder_process(open, request).map(|mut result| {
                 let missing = self.tools.missing_tool_for(format);
-                let missing = missing.filter(|_| !order.renditions.is_empty());
+                let missing = missing.filter(|_| !request.renditions.is_empty());
                 result.warnings.extend(missing.map(|name| {
                     format!("there is no preview, because the program `{name}` is not installed")
                 }));
                 result
             }),
-            None => self.process_in_pool(open, order),
+            None => self.render_in_decoder_process(open, request),
         }
-        .and_then(|result| self.tools.encode_with_tools(result, order))
+        .and_then(|result| self.tools.encode_with_tools(result, request))
     }
 
     /// Returns the IDs of the idle processes.
     #[must_use]
     pub fn idle_process_ids(&self) -> Vec<u32> {
-        self.idle_processes.lock().iter().map(|painter| painter.child.id()).collect()
+        self.idle_processes.lock().iter().map(|process| process.child.id()).collect()
     }
 
     /// Converts the file to a picture with an external program, and generates the renditions from that.
-    fn process_with_tool(
+    fn render_with_tool(
         &self,
         format: FileFormat,
         open: &dyn Fn() -> io::Result<BlobContent>,
-        order: &AssetProcessingRequest,
+        request: &AssetProcessingRequest,
     ) -> Result<AssetProcessingResult, RenditionError> {
         // The properties of the file itself: its format and metadata.
-        let plain = AssetProcessingRequest { renditions: Vec::new(), ..order.clone() };
-        let mut result = self.process_in_pool(open, &plain)?;
-        if order.renditions.is_empty() {
+        let header_request = AssetProcessingRequest { renditions: Vec::new(), ..request.clone() };
+        let mut result = self.render_in_decoder_process(open, &header_request)?;
+        if request.renditions.is_empty() {
             return Ok(result);
         }
         let source = open().map_err(system_error("read the original"))?;
-        let picture = match self.tools.convert_to_png(format, source, order) {
-            Ok(picture) => bytes::Bytes::from(picture),
+        let png = match self.tools.convert_to_png(format, source, request) {
+            Ok(png) => bytes::Bytes::from(png),
             Err(RenditionError::File(reason))
                 if !format.is_still_image() && format != FileFormat::Tiff =>
             {
@@ -147,27 +147,28 @@ impl RenditionProcessPool {
             }
             Err(error) => return Err(error),
         };
-        let pictured = AssetProcessingRequest {
+        let png_request = AssetProcessingRequest {
             metadata: false,
             declared: "image/png".to_owned(),
-            ..order.clone()
+            ..request.clone()
         };
-        let made = self.process_in_pool(&|| Ok(BlobContent::Bytes(picture.clone())), &pictured)?;
-        result.renditions = made.renditions;
-        result.warnings.extend(made.warnings);
-        result.size = result.size.or(made.size.filter(|_| format.is_still_image()));
+        let png_result =
+            self.render_in_decoder_process(&|| Ok(BlobContent::Bytes(png.clone())), &png_request)?;
+        result.renditions = png_result.renditions;
+        result.warnings.extend(png_result.warnings);
+        result.size = result.size.or(png_result.size.filter(|_| format.is_still_image()));
         Ok(result)
     }
 
     /// Lets an external program read a picture that is rejected here; if it also fails, the first error is returned.
-    fn process_with_fallback_tool(
+    fn render_with_fallback_tool(
         &self,
         format: FileFormat,
         open: &dyn Fn() -> io::Result<BlobContent>,
-        order: &AssetProcessingRequest,
+        request: &AssetProcessingRequest,
         refusal: RenditionError,
     ) -> Result<AssetProcessingResult, RenditionError> {
-        match self.process_with_tool(format, open, order) {
+        match self.render_with_tool(format, open, request) {
             Err(RenditionError::File(_)) => Err(refusal),
             outcome => outcome,
         }
@@ -179,26 +180,26 @@ impl RenditionProcessPool {
         open: &dyn Fn() -> io::Result<BlobContent>,
         properties: Vec<(String, MetadataValue)>,
     ) -> Result<Option<PdfAppendix>, RenditionError> {
-        let order = AssetProcessingRequest {
+        let request = AssetProcessingRequest {
             renditions: Vec::new(),
             metadata: true,
             declared: String::new(),
             limits: ProcessingLimits::default(),
         };
-        match self.send_request(open, (order, Some(properties)))? {
-            RenditionProcessOutput::PdfAppendix(appendix) => Ok(appendix),
-            RenditionProcessOutput::Renditions(_) => Err(protocol_error()),
+        match self.send_request(open, (request, Some(properties)))? {
+            DecoderProcessOutput::PdfAppendix(appendix) => Ok(appendix),
+            DecoderProcessOutput::Renditions(_) => Err(protocol_error()),
         }
     }
 
-    fn process_in_pool(
+    fn render_in_decoder_process(
         &self,
         open: &dyn Fn() -> io::Result<BlobContent>,
-        order: &AssetProcessingRequest,
+        request: &AssetProcessingRequest,
     ) -> Result<AssetProcessingResult, RenditionError> {
-        match self.send_request(open, (order.clone(), None))? {
-            RenditionProcessOutput::Renditions(result) => Ok(result),
-            RenditionProcessOutput::PdfAppendix(_) => Err(protocol_error()),
+        match self.send_request(open, (request.clone(), None))? {
+            DecoderProcessOutput::Renditions(result) => Ok(result),
+            DecoderProcessOutput::PdfAppendix(_) => Err(protocol_error()),
         }
     }
 
@@ -206,31 +207,32 @@ impl RenditionProcessPool {
     fn send_request(
         &self,
         open: &dyn Fn() -> io::Result<BlobContent>,
-        (order, append): (AssetProcessingRequest, Option<Vec<(String, MetadataValue)>>),
-    ) -> Result<RenditionProcessOutput, RenditionError> {
-        let request =
-            FramedProcessingRequest { order, length: 0, niceness: self.options.niceness, append };
+        (request, append): (AssetProcessingRequest, Option<Vec<(String, MetadataValue)>>),
+    ) -> Result<DecoderProcessOutput, RenditionError> {
+        let framed_request =
+            FramedProcessingRequest { request, length: 0, niceness: self.options.niceness, append };
         // The process is removed from the pool first, because the lock must not be held during processing.
         let idle_process = self.idle_processes.lock().pop();
-        if let Some(painter) = idle_process {
+        if let Some(process) = idle_process {
             let source = open().map_err(system_error("read the original"))?;
-            match self.send_to_process(painter, &source, request.clone()) {
+            match self.send_to_process(process, &source, framed_request.clone()) {
                 // The process may have died while it was idle, which is not the file's fault. If the file is at fault,
                 // it ends the next process as well.
                 Err(
-                    RenditionProcessError::BeforeRequest
-                    | RenditionProcessError::Exited(_)
-                    | RenditionProcessError::Killed,
+                    DecoderProcessError::BeforeRequest
+                    | DecoderProcessError::Exited(_)
+                    | DecoderProcessError::Killed,
                 ) => {}
-                outcome => return outcome.map_err(RenditionProcessError::into_error),
+                outcome => return outcome.map_err(DecoderProcessError::into_error),
             }
         }
         let source = open().map_err(system_error("read the original"))?;
-        let painter = self.start_process().map_err(system_error("start the rendering process"))?;
-        self.send_to_process(painter, &source, request).map_err(RenditionProcessError::into_error)
+        let process = self.start_process().map_err(system_error("start the rendering process"))?;
+        self.send_to_process(process, &source, framed_request)
+            .map_err(DecoderProcessError::into_error)
     }
 
-    fn start_process(&self) -> io::Result<RenditionProcess> {
+    fn start_process(&self) -> io::Result<DecoderProcess> {
         let (channel, peer) = UnixStream::pair()?;
         let ProgramCommand { program, arguments } = &self.options.process_command;
         let child = Command::new(program)
@@ -245,24 +247,24 @@ impl RenditionProcessPool {
             // A terminal's Ctrl-C is for the server, which lets running work finish.
             .process_group(0)
             .spawn()?;
-        Ok(RenditionProcess { child, channel, file_count: 0 })
+        Ok(DecoderProcess { child, channel, file_count: 0 })
     }
 
     fn send_to_process(
         &self,
-        mut painter: RenditionProcess,
+        mut process: DecoderProcess,
         source: &BlobContent,
-        mut request: FramedProcessingRequest,
-    ) -> Result<RenditionProcessOutput, RenditionProcessError> {
-        request.length = source.length();
-        let result = painter.exchange(source, &request, &self.memory_budget);
-        painter.file_count += 1;
-        if matches!(result, Ok(_) | Err(RenditionProcessError::File(_)))
-            && painter.file_count < MAX_FILES_PER_PROCESS
+        mut framed_request: FramedProcessingRequest,
+    ) -> Result<DecoderProcessOutput, DecoderProcessError> {
+        framed_request.length = source.length();
+        let result = process.exchange(source, &framed_request, &self.memory_budget);
+        process.file_count += 1;
+        if matches!(result, Ok(_) | Err(DecoderProcessError::File(_)))
+            && process.file_count < MAX_FILES_PER_PROCESS
         {
             let mut idle = self.idle_processes.lock();
             if idle.len() < self.options.max_idle_processes {
-                idle.push(painter);
+                idle.push(process);
             }
             return result;
         }
@@ -271,7 +273,7 @@ impl RenditionProcessPool {
 }
 
 /// The output of a process.
-enum RenditionProcessOutput {
+enum DecoderProcessOutput {
     Renditions(AssetProcessingResult),
     PdfAppendix(Option<PdfAppendix>),
 }
@@ -283,7 +285,7 @@ fn protocol_error() -> RenditionError {
 const PROTOCOL_ERROR_MESSAGE: &str = "the process that rendered it violated the protocol";
 
 /// A failure of a process.
-enum RenditionProcessError {
+enum DecoderProcessError {
     /// The process had exited before it received the request.
     BeforeRequest,
     /// The file is at fault.
@@ -300,7 +302,7 @@ enum RenditionProcessError {
     CpuStarved { limit: u64, cpu_seconds: u64 },
 }
 
-impl RenditionProcessError {
+impl DecoderProcessError {
     fn into_error(self) -> RenditionError {
         match self {
             Self::File(reason) | Self::Exited(reason) | Self::TimedOut(reason) => {
@@ -308,8 +310,8 @@ impl RenditionProcessError {
             }
             Self::System(error) => error,
             Self::Killed => RenditionError::Killed,
-            Self::CpuStarved { limit, cpu_seconds: had } => {
-                RenditionError::CpuStarved { limit, cpu_seconds: had }
+            Self::CpuStarved { limit, cpu_seconds } => {
+                RenditionError::CpuStarved { limit, cpu_seconds }
             }
             Self::BeforeRequest => RenditionError::System {
                 action: "start the rendering process",
@@ -321,13 +323,13 @@ impl RenditionProcessError {
 
 /// One process and the channel to it.
 #[derive(Debug)]
-struct RenditionProcess {
+struct DecoderProcess {
     child: Child,
     channel: UnixStream,
     file_count: u32,
 }
 
-impl Drop for RenditionProcess {
+impl Drop for DecoderProcess {
     fn drop(&mut self) {
         // The process may have exited, in which case this has no effect.
         self.child.kill().ok();
@@ -335,29 +337,29 @@ impl Drop for RenditionProcess {
     }
 }
 
-impl RenditionProcess {
+impl DecoderProcess {
     fn exchange(
         &mut self,
         source: &BlobContent,
-        request: &FramedProcessingRequest,
+        framed_request: &FramedProcessingRequest,
         memory: &MemoryBudget,
-    ) -> Result<RenditionProcessOutput, RenditionProcessError> {
+    ) -> Result<DecoderProcessOutput, DecoderProcessError> {
         let Self { child, channel, .. } = self;
         let attempt = ProcessingAttempt {
-            request: &request.order,
+            request: &framed_request.request,
             cpu_time_before: process_cpu_time(child.id()),
         };
-        let order = attempt.request;
-        let until = Instant::now() + Duration::from_secs(order.limits.seconds);
-        let mut channel = DeadlineSocket { stream: channel, deadline: until };
-        write_json(&mut channel, request).map_err(|_| RenditionProcessError::BeforeRequest)?;
+        let request = attempt.request;
+        let deadline = Instant::now() + Duration::from_secs(request.limits.seconds);
+        let mut channel = DeadlineSocket { stream: channel, deadline };
+        write_json(&mut channel, framed_request).map_err(|_| DecoderProcessError::BeforeRequest)?;
         send_file(source, &mut channel);
         let mut reserved = None;
         loop {
             match read_json(&mut channel)
                 .map_err(|error| diagnose_channel_failure(child, &error, attempt))?
             {
-                RenditionProcessMessage::Need(bytes) => {
+                DecoderMessage::Need(bytes) => {
                     // The time spent waiting for memory does not count against the file.
                     let start = Instant::now();
                     reserved = Some(memory.reserve(bytes));
@@ -366,14 +368,14 @@ impl RenditionProcess {
                         .write_all(&[BEGIN_DECODING_MARKER])
                         .map_err(|error| diagnose_channel_failure(child, &error, attempt))?;
                 }
-                RenditionProcessMessage::Refused(reason) => {
-                    return Err(RenditionProcessError::File(reason));
+                DecoderMessage::Refused(reason) => {
+                    return Err(DecoderProcessError::File(reason));
                 }
-                RenditionProcessMessage::Unread(reason) => {
+                DecoderMessage::Unread(reason) => {
                     let error = system_error("read the original")(io::Error::other(reason));
-                    return Err(RenditionProcessError::System(error));
+                    return Err(DecoderProcessError::System(error));
                 }
-                RenditionProcessMessage::Drawn(mut result) => {
+                DecoderMessage::Rendered(mut result) => {
                     for rendition in &mut result.renditions {
                         rendition.bytes = read_length_prefixed(&mut channel, MAX_RENDITION_BYTES)
                             .map_err(|error| {
@@ -381,15 +383,15 @@ impl RenditionProcess {
                         })?;
                     }
                     drop(reserved);
-                    return Ok(RenditionProcessOutput::Renditions(result));
+                    return Ok(DecoderProcessOutput::Renditions(result));
                 }
-                RenditionProcessMessage::Appended(None) => {
-                    return Ok(RenditionProcessOutput::PdfAppendix(None));
+                DecoderMessage::Appended(None) => {
+                    return Ok(DecoderProcessOutput::PdfAppendix(None));
                 }
-                RenditionProcessMessage::Appended(Some(names)) => {
+                DecoderMessage::Appended(Some(names)) => {
                     let appended = read_length_prefixed(&mut channel, MAX_RENDITION_BYTES)
                         .map_err(|error| diagnose_channel_failure(child, &error, attempt))?;
-                    return Ok(RenditionProcessOutput::PdfAppendix(Some((appended, names))));
+                    return Ok(DecoderProcessOutput::PdfAppendix(Some((appended, names))));
                 }
             }
         }
@@ -417,38 +419,38 @@ fn diagnose_channel_failure(
     child: &mut Child,
     error: &io::Error,
     attempt: ProcessingAttempt<'_>,
-) -> RenditionProcessError {
-    let order = attempt.request;
+) -> DecoderProcessError {
+    let request = attempt.request;
     if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) {
-        let (limit, had) = (order.limits.seconds, process_cpu_time(child.id()));
-        let had = had.saturating_sub(attempt.cpu_time_before).as_secs();
-        if had < limit / 2 {
-            return RenditionProcessError::CpuStarved { limit, cpu_seconds: had };
+        let (limit, cpu_time) = (request.limits.seconds, process_cpu_time(child.id()));
+        let cpu_time = cpu_time.saturating_sub(attempt.cpu_time_before).as_secs();
+        if cpu_time < limit / 2 {
+            return DecoderProcessError::CpuStarved { limit, cpu_seconds: cpu_time };
         }
-        return RenditionProcessError::TimedOut(format!(
+        return DecoderProcessError::TimedOut(format!(
             "rendering it took longer than {} s",
-            order.limits.seconds
+            request.limits.seconds
         ));
     }
     // A process that closed the channel is about to exit, and its exit status gives the reason.
     match wait_for_exit(child) {
-        Ok(Some(status)) if is_killed_externally(status) => RenditionProcessError::Killed,
-        Ok(Some(status)) => RenditionProcessError::Exited(describe_exit(status, order)),
-        Ok(None) => RenditionProcessError::Exited(PROTOCOL_ERROR_MESSAGE.to_owned()),
+        Ok(Some(status)) if is_killed_externally(status) => DecoderProcessError::Killed,
+        Ok(Some(status)) => DecoderProcessError::Exited(describe_exit(status, request)),
+        Ok(None) => DecoderProcessError::Exited(PROTOCOL_ERROR_MESSAGE.to_owned()),
         Err(source) => {
-            RenditionProcessError::System(system_error("wait for the rendering process")(source))
+            DecoderProcessError::System(system_error("wait for the rendering process")(source))
         }
     }
 }
 
 /// Describes how a process ended.
-fn describe_exit(status: ExitStatus, order: &AssetProcessingRequest) -> String {
+fn describe_exit(status: ExitStatus, request: &AssetProcessingRequest) -> String {
     const ABORTED: i32 = 6;
     const OUT_OF_TIME: i32 = 24;
-    let memory = order.limits.memory >> 20;
+    let memory = request.limits.memory >> 20;
     match status.signal() {
         Some(OUT_OF_TIME) => {
-            format!("rendering it took more than {} s of processor time", order.limits.seconds)
+            format!("rendering it took more than {} s of processor time", request.limits.seconds)
         }
         Some(ABORTED) => {
             format!("rendering it took more than {memory} MiB of memory, or a decoder failed")

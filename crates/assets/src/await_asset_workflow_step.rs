@@ -1,4 +1,4 @@
-//! The processes of AEM's asset models: each waits until the asset is processed, which the asset service does
+//! Workflow steps under the names of AEM's asset processes: each waits until the asset is processed, which the asset service does
 //! automatically for every new original.
 //!
 //! So such a model runs through its steps as in AEM, and later steps find metadata and renditions.
@@ -27,25 +27,25 @@ const ASSET_PROCESS_NAMES: &[&str] = &[
     "com.day.cq.dam.core.impl.process.DamUpdateAssetWorkflowCompletedProcess",
 ];
 
-/// Returns the processes of AEM's asset models, for [`StepRegistry::with_process`]. Each waits until the asset of its
+/// Returns the workflow steps of AEM's asset models, for [`StepRegistry::with_process`]. Each waits until the asset of its
 /// payload is processed.
 ///
 /// [`StepRegistry::with_process`]: tympan_jobs::workflow::StepRegistry::with_process
-pub fn await_asset_processes(
+pub fn await_asset_workflow_steps(
     repository: &Repository,
 ) -> impl Iterator<Item = Arc<dyn WorkflowProcess>> {
     let repository = repository.clone();
     ASSET_PROCESS_NAMES.iter().map(move |name| -> Arc<dyn WorkflowProcess> {
-        Arc::new(AwaitAssetProcess { process_name: name, repository: repository.clone() })
+        Arc::new(AwaitAssetWorkflowStep { process_name: name, repository: repository.clone() })
     })
 }
 
-struct AwaitAssetProcess {
+struct AwaitAssetWorkflowStep {
     process_name: &'static str,
     repository: Repository,
 }
 
-impl AwaitAssetProcess {
+impl AwaitAssetWorkflowStep {
     /// Returns true if the asset at or above the payload is processed.
     fn is_asset_processed(&self, payload: &NodePath) -> tympan_content::Result<bool> {
         let snapshot = self.repository.snapshot()?;
@@ -63,7 +63,7 @@ impl AwaitAssetProcess {
     }
 }
 
-impl WorkflowProcess for AwaitAssetProcess {
+impl WorkflowProcess for AwaitAssetWorkflowStep {
     fn name(&self) -> &str {
         self.process_name
     }

@@ -78,8 +78,12 @@ pub(crate) struct FileSystemSpace {
 impl DocrootSurvey {
     /// Returns the cutoff that evicts at least `goal` and spares files used within `spared`; `None` if there is nothing
     /// to evict.
-    pub(crate) fn cutoff_for(&self, goal: DiskAmount, spared: Duration) -> Option<EvictionCutoff> {
-        let youngest = if spared.is_zero() { 0 } else { age_class_of(spared) + 1 };
+    pub(crate) fn cutoff_for(
+        &self,
+        goal: DiskAmount,
+        spared_period: Duration,
+    ) -> Option<EvictionCutoff> {
+        let youngest = if spared_period.is_zero() { 0 } else { age_class_of(spared_period) + 1 };
         let (mut sum, mut last) = (DiskAmount::default(), None);
         for (class, amount) in self.age_classes.iter().enumerate().skip(youngest).rev() {
             if amount.files == 0 {
@@ -473,14 +477,14 @@ mod tests {
             classes[class] = amount(10, 1000);
         }
         let survey = DocrootSurvey { total: amount(30, 3000), age_classes: classes };
-        let spared = Duration::ZERO;
+        let spared_period = Duration::ZERO;
         let cut =
             |class, of_class| Some(EvictionCutoff { age_class: class, amount_of_class: of_class });
-        assert_eq!(survey.cutoff_for(amount(1, 0), spared), cut(old, amount(1, 0)));
-        assert_eq!(survey.cutoff_for(amount(0, 1000), spared), cut(old, amount(0, 1000)));
-        assert_eq!(survey.cutoff_for(amount(0, 1001), spared), cut(middle, amount(0, 1)));
-        assert_eq!(survey.cutoff_for(amount(11, 2500), spared), cut(young, amount(0, 500)));
-        assert_eq!(survey.cutoff_for(amount(1000, 0), spared), cut(young, amount(980, 0)));
+        assert_eq!(survey.cutoff_for(amount(1, 0), spared_period), cut(old, amount(1, 0)));
+        assert_eq!(survey.cutoff_for(amount(0, 1000), spared_period), cut(old, amount(0, 1000)));
+        assert_eq!(survey.cutoff_for(amount(0, 1001), spared_period), cut(middle, amount(0, 1)));
+        assert_eq!(survey.cutoff_for(amount(11, 2500), spared_period), cut(young, amount(0, 500)));
+        assert_eq!(survey.cutoff_for(amount(1000, 0), spared_period), cut(young, amount(980, 0)));
         assert_eq!(
             survey.cutoff_for(amount(1000, 0), Duration::from_secs(20)),
             cut(middle, amount(990, 0))

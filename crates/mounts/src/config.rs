@@ -3,30 +3,32 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tympan_mounts::{MountConfig, MountLocation, MountSecret, MountSettings};
-use tympan_notation::DurationText;
-use tympan_terminal::{CommandFault, error_chain_text};
+use tympan_notation::{DurationText, error_chain_text};
 use tympan_web::outgoing_policy::OutgoingPolicy;
 use tympan_web::tls::TlsTrust;
+
+use crate::mount_config::{MountConfig, MountSettings};
+use crate::mount_location::{MountLocation, MountSecret};
 
 /// Locations of files that become assets.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct MountsSection {
+pub struct MountsSection {
     /// The time between the end of a pass over a mount and the next pass; default 5 min, AEM's `scheduler.period`,
     /// which content may set as well. Raise it if locations are slow to list.
-    pub(crate) period: Option<DurationText>,
+    pub period: Option<DurationText>,
     /// The allowed locations of mounts and imports. Mounts that are configured in content, and all imports, must be in
     /// one of them.
-    pub(crate) place: Vec<MountLocationSection>,
+    #[serde(alias = "place")]
+    pub location: Vec<MountLocationSection>,
     /// Mounts; others can be configured in content.
-    pub(crate) mount: Vec<MountSection>,
+    pub mount: Vec<MountSection>,
 }
 
 /// An allowed location of mounts and imports.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct MountLocationSection {
+pub struct MountLocationSection {
     /// The prefix of sources: `/srv/press`, `davs://dav.example.org/press`, `s3://bucket/press` or
     /// `cmis+https://cmis.example.org/browser`.
     url: String,
@@ -50,7 +52,7 @@ pub(crate) struct MountLocationSection {
 /// A mount.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct MountSection {
+pub struct MountSection {
     /// The name: letters, digits, `-` and `_`.
     name: String,
     /// The location of the files, in the form of `url` of a place.
@@ -65,14 +67,14 @@ impl MountsSection {
     /// Returns the settings of mounts; reads the files with passwords and certificates.
     ///
     /// # Errors
-    /// [`CommandFault::usage`] with the fault.
-    pub(crate) fn mount_settings(
+    /// With the fault.
+    pub fn mount_settings(
         &self,
         home: &Path,
         outgoing_policy: OutgoingPolicy,
-    ) -> Result<MountSettings, CommandFault> {
+    ) -> Result<MountSettings, String> {
         let locations = self
-            .place
+            .location
             .iter()
             .map(|location| location.to_mount_location(home))
             .collect::<Result<_, _>>()?;
@@ -81,9 +83,7 @@ impl MountsSection {
         for (at, mount) in mounts.iter().enumerate() {
             if mounts.iter().take(at).any(|earlier_mount| earlier_mount.name == mount.name) {
                 let name = &mount.name;
-                return Err(CommandFault::usage(format!(
-                    "tympan.toml: two mounts are named `{name}`"
-                )));
+                return Err(format!("tympan.toml: two mounts are named `{name}`"));
             }
         }
         Ok(MountSettings {
@@ -96,15 +96,11 @@ impl MountsSection {
 }
 
 impl MountLocationSection {
-    fn to_mount_location(&self, home: &Path) -> Result<MountLocation, CommandFault> {
+    fn to_mount_location(&self, home: &Path) -> Result<MountLocation, String> {
         let read = |file: &Path| {
             let file = home.join(file);
-            std::fs::read(&file).map_err(|error| {
-                CommandFault::usage(format!(
-                    "tympan.toml: cannot read `{}`: {error}",
-                    file.display()
-                ))
-            })
+            std::fs::read(&file)
+                .map_err(|error| format!("tympan.toml: cannot read `{}`: {error}", file.display()))
         };
         let secret = match &self.password_file {
             Some(file) => {
@@ -114,9 +110,10 @@ impl MountLocationSection {
             None => None,
         };
         let trust = match &self.tls_ca {
-            Some(file) => Some(TlsTrust::from_pem(&read(file)?).map_err(|error| {
-                CommandFault::usage(format!("tympan.toml: {}", error_chain_text(&error)))
-            })?),
+            Some(file) => Some(
+                TlsTrust::from_pem(&read(file)?)
+                    .map_err(|error| format!("tympan.toml: {}", error_chain_text(&error)))?,
+            ),
             None => None,
         };
         Ok(MountLocation {
@@ -133,9 +130,9 @@ impl MountLocationSection {
 }
 
 impl MountSection {
-    fn to_mount_config(&self) -> Result<MountConfig, CommandFault> {
+    fn to_mount_config(&self) -> Result<MountConfig, String> {
         let mut mount = MountConfig::new(&self.name, &self.source, &self.target)
-            .map_err(|reason| CommandFault::usage(format!("tympan.toml: {reason}")))?;
+            .map_err(|reason| format!("tympan.toml: {reason}"))?;
         mount.sync_period = self.period.map(|period| period.0);
         Ok(mount)
     }
