@@ -10,7 +10,7 @@ use tympan_lab_plan::{LoadPortion, NumberSemantics, PlanNodeId, evaluate_express
 
 use super::interleave::InterleaveState;
 use super::iteration_event::ThreadCounters;
-use super::sample::SampleRecorder;
+use super::sample::PlanSampleRecorder;
 use super::sample_evaluation::SampleEvaluation;
 use super::sample_totals::SampleTotals;
 use super::thread_context::ThreadContext;
@@ -120,7 +120,7 @@ pub(super) struct ControllerWalk<'a> {
     pub(super) controllers: &'a mut ControllerStates,
     pub(super) counters: &'a mut ThreadCounters,
     pub(super) evaluation: &'a mut SampleEvaluation,
-    pub(super) recorder: &'a mut SampleRecorder,
+    pub(super) recorder: &'a mut PlanSampleRecorder,
     pub(super) thread: &'a mut ThreadContext,
 }
 

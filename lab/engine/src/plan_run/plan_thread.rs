@@ -13,7 +13,7 @@ use super::controller_walk::{ControllerStates, ControllerWalk};
 use super::http_client::PlanHttpClient;
 use super::http_sample::{HttpSampleExchange, HttpSampleSender, HttpSampleStep};
 use super::iteration_event::{ThreadCounters, apply_user_parameters};
-use super::sample::SampleRecorder;
+use super::sample::PlanSampleRecorder;
 use super::sample_evaluation::SampleEvaluation;
 use super::sample_timer::SampleTimers;
 use super::sample_totals::SampleTotals;
@@ -67,7 +67,7 @@ pub(super) struct PlanThread {
     timers: SampleTimers,
     client: PlanHttpClient,
     evaluation: SampleEvaluation,
-    recorder: SampleRecorder,
+    recorder: PlanSampleRecorder,
     phase: ThreadPhase,
     /// The time at which the thread ends unconditionally.
     ends_at: Option<Instant>,
@@ -89,7 +89,7 @@ impl PlanThread {
             timers: SampleTimers::default(),
             client: PlanHttpClient::default(),
             evaluation: SampleEvaluation::default(),
-            recorder: SampleRecorder::default(),
+            recorder: PlanSampleRecorder::default(),
             phase: ThreadPhase::Begin,
             ends_at: None,
             lifetime: None,

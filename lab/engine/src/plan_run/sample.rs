@@ -80,7 +80,7 @@ impl SampleMessage {
 
 /// The finished samples of one thread.
 #[derive(Debug, Default)]
-pub(super) struct SampleRecorder {
+pub(super) struct PlanSampleRecorder {
     /// The due time of the first request of a visit; its sample takes it.
     due_at: Option<Instant>,
     finished_samples: Vec<FinishedSample>,
@@ -88,7 +88,7 @@ pub(super) struct SampleRecorder {
     pending_rows: Vec<TransactionRows>,
 }
 
-impl SampleRecorder {
+impl PlanSampleRecorder {
     /// Sets the due time of the next sample, if it is known.
     pub(super) fn set_due(&mut self, due_at: Option<Instant>) {
         self.due_at = due_at;
