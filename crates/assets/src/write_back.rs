@@ -176,11 +176,12 @@ fn write_back_in_session(
     };
     let properties =
         asset.find_descendant("jcr:content/metadata").map(writable_metadata).unwrap_or_default();
-    let (bytes, names) = match read_and_rewrite(session, decoder_pool, &original, properties.clone())? {
-        Ok(Some(rewritten)) => rewritten,
-        Ok(None) => return Ok(WriteBackOutcome::Unchanged),
-        Err(reason) => return Ok(WriteBackOutcome::Skipped(reason)),
-    };
+    let (bytes, names) =
+        match read_and_rewrite(session, decoder_pool, &original, properties.clone())? {
+            Ok(Some(rewritten)) => rewritten,
+            Ok(None) => return Ok(WriteBackOutcome::Unchanged),
+            Err(reason) => return Ok(WriteBackOutcome::Skipped(reason)),
+        };
     if how.creates_version {
         let comment = "before metadata is written into the file";
         session.versions().create_version_if_changed(

@@ -297,8 +297,9 @@ pub(crate) fn stage_edited_maps(
         if old == new {
             continue;
         }
-        let derived = DerivedEdits { indexes: &mut indexes, former_policies: &mut former_policies };
-        record_document_change(head, &path, old.as_ref(), record.as_deref(), derived)?;
+        let mut derived =
+            DerivedEdits { indexes: &mut indexes, former_policies: &mut former_policies };
+        record_document_change(head, &path, old.as_ref(), record.as_deref(), &mut derived)?;
         writes.insert(key.clone(), new);
     }
     let mut maps = StoreRoot::read(shared.chunk_reader(), &head.root_id)?.maps;
@@ -369,7 +370,7 @@ fn record_document_change(
     path: &NodePath,
     old: Option<&MapValue>,
     new: Option<&ContentRecord>,
-    derived: DerivedEdits<'_>,
+    derived: &mut DerivedEdits<'_>,
 ) -> Result<()> {
     let damaged = || Error::Damaged { path: path.clone(), reason: "its record cannot be decoded" };
     let old = old.map(|stored| ContentRecord::decode(stored).ok_or_else(damaged)).transpose()?;

@@ -332,8 +332,9 @@ impl PackWriter {
             .into_iter()
             .map(|pack| ((pack.index_entry.id, pack.bytes), pack.index_entry))
             .unzip();
-        let (staged_packs, index) =
-            vault.files().run_both(|| stage_packs(&vault, files), || self.stage_index(entries.clone()));
+        let (staged_packs, index) = vault
+            .files()
+            .run_both(|| stage_packs(&vault, files), || self.stage_index(entries.clone()));
         match (staged_packs, index) {
             (Ok(staged_packs), Ok((packs_to_list, index))) => {
                 Ok(FinalPacks { packs_to_list, entries, staged_packs, index })
@@ -379,8 +380,9 @@ impl PackWriter {
     /// Reveals the last packs, and then the index.
     fn reveal_final_packs(&self, lock: &VaultLock, mut final_packs: FinalPacks) -> Result<()> {
         let vault = &self.vault;
-        let (reveal_results, lock_check) =
-            vault.files().run_both(|| reveal_packs(vault, &final_packs.staged_packs), || lock.check_held());
+        let (reveal_results, lock_check) = vault
+            .files()
+            .run_both(|| reveal_packs(vault, &final_packs.staged_packs), || lock.check_held());
         for ((pack, staged_pack), reveal_result) in std::mem::take(&mut final_packs.entries)
             .into_iter()
             .zip(&final_packs.staged_packs)
@@ -517,8 +519,9 @@ impl FinalPacks {
 
 /// Stages packs concurrently; none remains staged if one fails.
 fn stage_packs(vault: &Vault, packs: Vec<(VaultObjectId, Vec<u8>)>) -> Result<Vec<StagedFile>> {
-    let staged_files =
-        run_parallel(packs, |(id, bytes)| vault.files().stage_named(VaultFileKind::Pack, id, bytes));
+    let staged_files = run_parallel(packs, |(id, bytes)| {
+        vault.files().stage_named(VaultFileKind::Pack, id, bytes)
+    });
     let are_all_staged = staged_files.iter().all(Result::is_ok);
     if !are_all_staged {
         staged_files.iter().flatten().for_each(|file| vault.files().discard(file));

@@ -108,7 +108,10 @@ impl AccessGate {
     /// Returns the permissions of the viewer, without its identity.
     pub(crate) fn fingerprint(&self) -> AccessFingerprint {
         AccessFingerprint(
-            self.permissions.0.each_ref().map(|permissions| permissions.as_ref().map(|permissions| permissions.digest())),
+            self.permissions
+                .0
+                .each_ref()
+                .map(|permissions| permissions.as_ref().map(|permissions| permissions.digest())),
         )
     }
 

@@ -199,13 +199,15 @@ impl JobWorkerState {
         for attempt in &loop_state.ended_attempts {
             let Some(claimed_job) = loop_state.claimed_jobs.get(&attempt.id) else { continue };
             let config = set.queue_for_topic(&claimed_job.topic).config;
-            let disposition = disposition_of(attempt, claimed_job, config, loop_state.is_stopping, now);
+            let disposition =
+                disposition_of(attempt, claimed_job, config, loop_state.is_stopping, now);
             let counts = tallies.entry(claimed_job.topic.clone()).or_default();
             counts.record_ended(attempt, claimed_job, &disposition);
             match disposition {
                 JobDisposition::Removed => removed_ids.push(attempt.id),
                 disposition => {
-                    self.store_disposition(transaction, attempt.id, claimed_job, &disposition, now).await?
+                    self.store_disposition(transaction, attempt.id, claimed_job, &disposition, now)
+                        .await?
                 }
             }
         }

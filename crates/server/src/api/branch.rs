@@ -295,7 +295,7 @@ fn compare_branches(instance: &Instance, call: &ApiRequest) -> Result<ApiRespons
             is_complete = false;
             break;
         }
-        listed_nodes += described["nodes"].as_array().map_or(0, Vec::len);
+        listed_nodes += described.get("nodes").and_then(Json::as_array).map_or(0, Vec::len);
         changes.push(described);
     }
     Ok(ApiResponse::json(json!({ "name": name, "changes": changes, "isComplete": is_complete })))

@@ -82,6 +82,10 @@ const MAX_RETAINED_BODY_BYTES: usize = 10 << 20;
 
 /// The next step of a sample.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each sample is finished once; a box would allocate each time"
+)]
 pub(super) enum HttpSampleStep {
     /// The sample was answered by the cache, and is not recorded.
     Skipped,

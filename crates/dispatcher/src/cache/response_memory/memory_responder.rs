@@ -156,7 +156,8 @@ impl MemoryResponder {
         if cached.stamp != source.file_stamp {
             return None;
         }
-        let facts = docroot.freshness_facts(cache, &source.file, &source.path, &cached, lookup_time.now);
+        let facts =
+            docroot.freshness_facts(cache, &source.file, &source.path, &cached, lookup_time.now);
         let is_fresh = assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Valid;
         docroot.record_use(&source.file, lookup_time.now);
         let (is_valid, valid_until) = if source.is_stale {
