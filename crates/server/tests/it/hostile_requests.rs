@@ -87,8 +87,17 @@ fn plain_value(name: &str) -> &'static str {
     }
 }
 
-/// Returns the endpoints: method, address, parameters with whether they are required, and the media type of the body.
-fn described_endpoints(description: &Json) -> Vec<(Method, String, Vec<(String, bool)>, String)> {
+/// An endpoint of the description.
+struct DescribedEndpoint {
+    method: Method,
+    address: String,
+    /// The names of the parameters, and whether they are required.
+    parameters: Vec<(String, bool)>,
+    /// The media type of the body; empty without a body.
+    media_type: String,
+}
+
+fn described_endpoints(description: &Json) -> Vec<DescribedEndpoint> {
     let mut endpoints = Vec::new();
     for (address, operations) in description["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
@@ -101,8 +110,12 @@ fn described_endpoints(description: &Json) -> Vec<(Method, String, Vec<(String, 
             });
             let content = operation["requestBody"]["content"].as_object();
             let media_type = content.and_then(|content| content.keys().next().cloned());
-            let parameters = parameters.collect();
-            endpoints.push((method, address.clone(), parameters, media_type.unwrap_or_default()));
+            endpoints.push(DescribedEndpoint {
+                method,
+                address: address.clone(),
+                parameters: parameters.collect(),
+                media_type: media_type.unwrap_or_default(),
+            });
         }
     }
     endpoints
@@ -125,7 +138,8 @@ async fn no_value_of_a_parameter_breaks_an_endpoint() {
     let scene = Scene::set().await;
     let description = scene.instance.get("/api/v1/openapi.json").await.json();
     let (mut faults, mut asked) = (Vec::new(), 0);
-    for (method, address, parameters, media_type) in described_endpoints(&description) {
+    for endpoint in described_endpoints(&description) {
+        let DescribedEndpoint { method, address, parameters, media_type } = endpoint;
         for (tested, _) in &parameters {
             for value in HOSTILE_VALUES {
                 let pairs =
@@ -160,7 +174,8 @@ async fn no_body_breaks_an_endpoint() {
     let description = scene.instance.get("/api/v1/openapi.json").await.json();
     let bodies = hostile_bodies();
     let (mut faults, mut asked) = (Vec::new(), 0);
-    for (method, address, parameters, media_type) in described_endpoints(&description) {
+    for endpoint in described_endpoints(&description) {
+        let DescribedEndpoint { method, address, parameters, media_type } = endpoint;
         if media_type.is_empty() {
             continue;
         }
