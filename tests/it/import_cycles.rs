@@ -13,7 +13,7 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("content-query", 3, 5),
     ("dispatcher", 5, 14),
     ("jobs", 4, 4),
-    ("lab/engine", 5, 5),
+    ("lab/engine", 2, 2),
     ("lab/tympan-lab", 5, 7),
     ("render", 5, 5),
     ("render-export", 4, 6),

@@ -14,8 +14,9 @@ use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result, is_data_lost};
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
-use crate::vault::index::{PackBlobKind, StoredIndex, StoredPack, VaultIndex};
+use crate::vault::index::{StoredIndex, StoredPack, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::pack_writer::parse_pack_header;
 use crate::vault::{IndexedVault, Vault};
 use crate::vault_encryption::SEAL_OVERHEAD_BYTES;
@@ -197,7 +198,7 @@ fn check_pack_content(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
         return fault("its header is damaged");
     };
     let facts =
-        |blob: &crate::vault::index::StoredBlob| (blob.id, blob.kind, blob.offset, blob.length);
+        |blob: &crate::vault::pack_blob::StoredBlob| (blob.id, blob.kind, blob.offset, blob.length);
     let mut listed: Vec<_> = pack.blobs.iter().map(facts).collect();
     listed.sort_by_key(|(_, _, offset, _)| *offset);
     if header.iter().map(facts).ne(listed) {
@@ -219,7 +220,7 @@ impl Vault {
     pub(crate) fn open_pack_header(
         &self,
         bytes: &[u8],
-    ) -> Option<Vec<crate::vault::index::StoredBlob>> {
+    ) -> Option<Vec<crate::vault::pack_blob::StoredBlob>> {
         let (_, header) = split_pack(bytes)?;
         let header = self.sealing().open_bytes(header.to_vec())?;
         parse_pack_header(&header)

@@ -27,10 +27,9 @@ use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result};
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
-use crate::vault::index::{
-    MarkedPack, PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex,
-};
+use crate::vault::index::{MarkedPack, StoredIndex, StoredPack, VaultIndex};
 use crate::vault::lock::VaultLock;
+use crate::vault::pack_blob::{PackBlobKind, StoredBlob};
 use crate::vault::pack_writer::{PackWriter, WrittenIndexFiles};
 use crate::vault::{IndexedVault, Vault};
 

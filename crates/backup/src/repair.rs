@@ -27,11 +27,10 @@ use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 use crate::prune::{ReplacementIndex, replace_index};
 use crate::vault::Vault;
-use crate::vault::index::{
-    MarkedPack, PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex,
-};
+use crate::vault::index::{MarkedPack, StoredIndex, StoredPack, VaultIndex};
 use crate::vault::lock::VaultLock;
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree};
+use crate::vault::pack_blob::{PackBlobKind, StoredBlob};
 use crate::vault::pack_writer::{PackWriter, WrittenIndexFiles};
 use crate::vault::snapshot::{INCOMPLETE_TAG, VaultSnapshot};
 

@@ -39,10 +39,11 @@ use crate::object_id::VaultObjectId;
 use crate::removal::{list_names, remove_recursively};
 use crate::selection::{AppliedSelection, RestoreSelection};
 use crate::source::file_metadata::read_file_attributes;
-use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::index::VaultIndex;
 use crate::vault::node::{
     ExtendedAttribute, SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode,
 };
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::{IndexedVault, Vault};
 
 /// The policy for existing files in the target.

@@ -21,7 +21,7 @@ use crate::vault::node::SnapshotTree;
 use crate::vault::pack_writer::{PackWriter, WriteTotals};
 use crate::vault::snapshot::VaultSnapshot;
 use crate::vault::tree_text::SnapshotTreeText;
-use crate::vault::{Vault, VaultUser, index::PackBlobKind};
+use crate::vault::{Vault, VaultUser, pack_blob::PackBlobKind};
 
 /// The parent snapshot that a save is compared with.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use crate::deep_stack;
 use crate::error::Result;
 use crate::object_id::VaultObjectId;
 use crate::vault::IndexedVault;
-use crate::vault::index::PackBlobKind;
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::snapshot::VaultSnapshot;
 
 /// The statistics of a vault.

@@ -10,8 +10,9 @@ use crate::error::{Error, Result};
 use crate::fault::BackupFault;
 use crate::inspection::walk_tree;
 use crate::vault::IndexedVault;
-use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::index::VaultIndex;
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::snapshot::VaultSnapshot;
 
 /// Compares the files of a snapshot with the current files at their paths, and returns the differences. Newer files are

@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use crate::error::Result;
 use crate::object_id::VaultObjectId;
 use crate::vault::Vault;
-use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::index::VaultIndex;
 use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode};
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::snapshot::{ClientFilter, VaultSnapshot, is_internal_tag};
 
 /// Minimum interval between two checks for new snapshots.

@@ -36,8 +36,8 @@ use crate::fault::FaultCollector;
 use crate::object_id::VaultObjectId;
 use crate::piece_splitter::PieceReader;
 use crate::save::{SaveOptions, SaveSession, SaveSummary};
-use crate::vault::index::PackBlobKind;
 use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree};
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::pack_writer::PackWriter;
 use crate::vault::snapshot::INCOMPLETE_TAG;
 

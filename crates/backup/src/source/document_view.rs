@@ -27,8 +27,8 @@ use super::repository::RepositorySaver;
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 use crate::piece_splitter::MAX_PIECE_BYTES;
-use crate::vault::index::PackBlobKind;
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree};
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::tree_text::SnapshotTreeText;
 
 /// The name of the folder in the snapshot.

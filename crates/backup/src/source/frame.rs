@@ -22,8 +22,9 @@ use tympan_store::{Chunk, ChunkId};
 use crate::error::Result;
 use crate::id_map::IdMap;
 use crate::object_id::VaultObjectId;
-use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::index::VaultIndex;
 use crate::vault::node::{SnapshotNode, SnapshotTree};
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::pack_writer::PackWriter;
 
 /// The tag of a snapshot whose files of frames are split by [`split_chunks`].

@@ -32,8 +32,9 @@ use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::inspection::find_path;
 use crate::object_id::VaultObjectId;
-use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::index::VaultIndex;
 use crate::vault::node::SnapshotNode;
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::snapshot::VaultSnapshot;
 use crate::vault::{IndexedVault, Vault};
 

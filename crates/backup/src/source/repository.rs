@@ -61,8 +61,8 @@ use crate::object_id::VaultObjectId;
 use crate::piece_splitter::{MAX_PIECE_BYTES, PieceReader};
 use crate::save::{EarlierSnapshots, ParentSelection, SaveOptions, SaveSession, SaveSummary};
 use crate::vault::IndexedVault;
-use crate::vault::index::PackBlobKind;
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode};
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::pack_writer::PackWriter;
 use crate::vault::snapshot::{EXTRAS_TAG_PREFIX, INCOMPLETE_TAG, VaultSnapshot};
 

@@ -8,8 +8,8 @@ use super::file_metadata::to_vault_mode;
 use crate::error::{Error, Result};
 use crate::piece_splitter::PieceReader;
 use crate::save::{SaveOptions, SaveSession, SaveSummary};
-use crate::vault::index::PackBlobKind;
 use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree};
+use crate::vault::pack_blob::PackBlobKind;
 use crate::vault::pack_writer::PackWriter;
 
 /// Saves a stream, read to its end, as the file `/NAME` of one snapshot.

@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 use tracing::debug;
 
 use super::Vault;
-use super::index::{PackBlobKind, PackBlobLocation};
+use super::pack_blob::{PackBlobKind, PackBlobLocation};
 use crate::object_id::VaultObjectId;
 
 const INDEX_TABLE_MAGIC: &[u8; 8] = b"tympidx1";

@@ -25,9 +25,10 @@ use parking_lot::Mutex;
 use tracing::debug;
 
 use super::Vault;
-use super::index::{PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex};
+use super::index::{StoredIndex, StoredPack, VaultIndex};
 use super::lock::{LockWitness, VaultLock};
 use super::opening::FINAL_FILE_COUNT;
+use super::pack_blob::{PackBlobKind, StoredBlob};
 use crate::backend::{StagedFile, VaultFileKind};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;

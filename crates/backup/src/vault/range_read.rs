@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use super::Vault;
-use super::index::{PackBlobKind, PackBlobLocation, VaultIndex};
+use super::index::VaultIndex;
+use super::pack_blob::{PackBlobKind, PackBlobLocation};
 use crate::object_id::VaultObjectId;
 
 /// Maximum number of bytes of one read.

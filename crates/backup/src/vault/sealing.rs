@@ -4,7 +4,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::index::{PackBlobKind, PackBlobLocation, StoredBlob};
+use super::pack_blob::{PackBlobKind, PackBlobLocation, StoredBlob};
 use crate::backend::VaultFileKind;
 use crate::compression::{
     CompressionMode, compress_append, compress_json_append, decompress, decompress_unsized,
