@@ -63,7 +63,7 @@ pub use model::subtree::{JCR_CONTENT, MIXIN_TYPES, PRIMARY_TYPE, Subtree, Subtre
 pub use model::value::{Property, Value, ValueType};
 pub use model::value_key::{Comparand, KeySpan, ValueKey, prefix_successor, split_entry};
 pub use node_type::type_registration::NodeTypeEditor;
-pub use node_type::{ConstraintViolation, ConstraintViolationKind, NodeTypes};
+pub use node_type::{ConstraintViolation, ConstraintViolationKind, NodeTypes, PropertyProtection};
 pub use repository::Repository;
 pub use session::Session;
 pub use session::document_edit::DocumentEdit;

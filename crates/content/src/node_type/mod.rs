@@ -45,6 +45,7 @@ pub(crate) use document_completion::adopt_created_items;
 pub use effective_type::EffectiveNodeType;
 pub use namespace::NamespaceRegistry;
 pub(crate) use node_type_rules::{MAX_CACHED_RULES, NodeTypeRulesCache};
+pub use protected_property::PropertyProtection;
 pub(crate) use stored_type::{SYSTEM_PATH, read_stored_types};
 pub use type_definition::{
     AvailableQueryOperator, BASE_TYPE, ChildDefinition, ItemFlags, NodeTypeDefinition,

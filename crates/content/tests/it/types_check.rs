@@ -503,7 +503,8 @@ fn people_do_not_set_what_is_protected() {
     let lines = ["+ /content/p cq:Page", "+ /content/n nt:unstructured &mix:referenceable"];
     let snapshot = commit(&repository, &lines, ONE).unwrap();
     let refused = |at: &str, name: &str| {
-        let result = snapshot.check_settable(&path(at), name, &Property::text("x"));
+        let protection = snapshot.property_protection(&path(at)).unwrap();
+        let result = protection.check_settable(name, &Property::text("x"));
         violations(result.map(|()| snapshot.clone()))
     };
     assert_eq!(

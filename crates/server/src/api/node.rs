@@ -1,5 +1,7 @@
 //! Nodes as JSON: typed properties, and children by name in their order.
 
+use std::collections::{BTreeMap, HashSet};
+
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{
@@ -326,12 +328,16 @@ impl SubmittedNode {
         Ok(tree)
     }
 
-    /// Returns the submitted properties, resolved against an existing node.
-    pub(crate) fn submitted_properties(&self, stored: &Node) -> Result<Vec<(String, Property)>> {
-        let sent = self.properties.0.iter().map(|(name, sent)| {
-            let before = stored.property(name);
-            Ok((name.clone(), sent.to_property(name, before.as_ref())?))
-        });
+    /// Returns the submitted properties, resolved against those of an existing node.
+    pub(crate) fn submitted_properties(
+        &self,
+        stored: &BTreeMap<String, Property>,
+    ) -> Result<Vec<(String, Property)>> {
+        let sent = self
+            .properties
+            .0
+            .iter()
+            .map(|(name, sent)| Ok((name.clone(), sent.to_property(name, stored.get(name))?)));
         let mut properties = sent.collect::<Result<Vec<_>>>()?;
         let has_type = properties.iter().any(|(name, _)| name == PRIMARY_TYPE);
         if self.r#type.is_some() || !has_type {
@@ -344,14 +350,16 @@ impl SubmittedNode {
     /// Returns the names of properties that the viewer can see on the node and that are not submitted; these are
     /// removed.
     pub(crate) fn omitted_properties(&self, stored: &Node) -> Result<Vec<String>> {
-        let is_sent = |name: &str| self.properties.0.iter().any(|(sent, _)| sent == name);
+        let sent: HashSet<&str> = self.properties.0.iter().map(|(name, _)| name.as_str()).collect();
+        let protection = stored.snapshot().property_protection(stored.path())?;
         // Properties that only the repository sets stay, whether or not they are sent back.
         let is_of_same_type = stored.primary_type() == self.requested_type();
         let mut dropped = Vec::new();
         for (name, property) in stored.properties() {
             // A password hash is never shown, so clients cannot send it back.
-            let stays = is_sent(&name) || name == PRIMARY_TYPE || name == "rep:password";
-            if !(stays || is_of_same_type && is_property_protected(stored, &name, &property)?) {
+            let stays = sent.contains(&*name) || name == PRIMARY_TYPE || name == "rep:password";
+            if !(stays || is_of_same_type && is_property_protected(&protection, &name, &property)?)
+            {
                 dropped.push(name);
             }
         }

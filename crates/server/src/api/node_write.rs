@@ -4,6 +4,7 @@
 //! * A batch is applied completely or not at all.
 //! * A condition (`If-Match`, `ifMatch`) holds when the commit is made, not only when the request begins.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use http::StatusCode;
@@ -625,9 +626,9 @@ impl NodeWriter<'_> {
             self.requested_properties.add_tree(path, &tree, self.operation_index);
             return Ok(session.put_node(path, tree)?);
         };
+        let before: BTreeMap<String, Property> = stored.properties().into_iter().collect();
         let (properties, dropped) =
-            (sent.submitted_properties(&stored)?, sent.omitted_properties(&stored)?);
-        let before: Vec<_> = properties.iter().map(|(name, _)| stored.property(name)).collect();
+            (sent.submitted_properties(&before)?, sent.omitted_properties(&stored)?);
         let listed: Option<Vec<String>> = match sent.children() {
             Some(_) => {
                 let children = stored.children()?;
@@ -636,14 +637,14 @@ impl NodeWriter<'_> {
             None => None,
         };
         drop(stored);
-        for ((name, property), before) in properties.into_iter().zip(before) {
+        for (name, property) in properties {
             self.requested_properties.add(
                 path,
                 &name,
                 Some(property.clone()),
                 self.operation_index,
             );
-            if before.as_ref() != Some(&property) {
+            if before.get(&name) != Some(&property) {
                 session.set_property(path, &name, property)?;
             }
         }
@@ -679,6 +680,8 @@ impl NodeWriter<'_> {
         if depth > crate::api::node::MAX_READ_DEPTH {
             return Err(RequestFailure::bad_request("the patch is nested too deeply"));
         }
+        let stored = session.node(path)?.map(|node| node.properties().into_iter().collect());
+        let stored: BTreeMap<String, Property> = stored.unwrap_or_default();
         for (name, sent) in &patch.properties.0 {
             let Some(sent) = sent else {
                 if name == PRIMARY_TYPE {
@@ -689,10 +692,10 @@ impl NodeWriter<'_> {
                 session.remove_property(path, name)?;
                 continue;
             };
-            let stored = session.node(path)?.and_then(|node| node.property(name));
-            let property = sent.to_property(name, stored.as_ref())?;
+            let stored = stored.get(name);
+            let property = sent.to_property(name, stored)?;
             self.requested_properties.add(path, name, Some(property.clone()), self.operation_index);
-            if stored.as_ref() != Some(&property) {
+            if stored != Some(&property) {
                 session.set_property(path, name, property)?;
             }
         }

@@ -7,8 +7,11 @@
 //!
 //! Not here: permissions to change a node (`content::access`), and importers, which contain such properties on purpose.
 
+use std::collections::BTreeMap;
+
 use tympan_content::{
-    Error, MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Property, Session, Snapshot, Subtree,
+    Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, PropertyProtection, Session, Snapshot,
+    Subtree,
 };
 
 use crate::failure::{RequestFailure, Result};
@@ -111,7 +114,7 @@ impl RequestedProperties {
         if self.properties.is_empty() && self.placed_components.is_empty() {
             return Ok(());
         }
-        let states = ProtectionCheckStates::read_from(base, session)
+        let mut states = ProtectionCheckStates::read_from(base, session)
             .map_err(|error| OperationRefusal::new(0, error.into()))?;
         for named in &self.properties {
             let checked = match &*named.name {
@@ -145,16 +148,14 @@ impl RequestedProperties {
     /// # Errors
     /// If the store fails.
     pub(crate) fn revert_protected(&self, base: &Snapshot, session: &mut Session) -> Result<()> {
-        let states = ProtectionCheckStates::read_from(base, session)?;
+        let mut states = ProtectionCheckStates::read_from(base, session)?;
         let mut refused = Vec::new();
         for named in &self.properties {
             match states.check_property(named) {
                 Ok(()) => {}
                 Err(Error::ConstraintViolations(_)) => {
-                    refused.push((
-                        named,
-                        find_property(&states.before_unrestricted, &named.path, &named.name)?,
-                    ));
+                    let node = states.checked_node(named)?;
+                    refused.push((named, node.properties_before.get(&named.name).cloned()));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -190,48 +191,94 @@ impl From<OperationRefusal> for RequestFailure {
 }
 
 /// The state before a request, and the state with its edits.
-struct ProtectionCheckStates {
+struct ProtectionCheckStates<'a> {
     before: Snapshot,
     /// The state before the request without access control: a hidden value counts as unchanged.
     before_unrestricted: Snapshot,
     pending: Snapshot,
+    /// The last node whose properties were checked. The properties of a node follow each other, so it is read once,
+    /// whatever their number.
+    checked_node: Option<CheckedNode<'a>>,
 }
 
-impl ProtectionCheckStates {
+/// A node whose properties are checked.
+struct CheckedNode<'a> {
+    path: &'a NodePath,
+    original_path: &'a NodePath,
+    properties_before: BTreeMap<String, Property>,
+    protection_before: PropertyProtection,
+    pending_protection: PropertyProtection,
+}
+
+impl CheckedNode<'_> {
+    fn check_settable(&self, name: &str, property: &Property) -> Result<(), Error> {
+        self.protection_before.check_settable(name, property)?;
+        self.pending_protection.check_settable(name, property)
+    }
+}
+
+impl<'a> ProtectionCheckStates<'a> {
     fn read_from(base: &Snapshot, session: &mut Session) -> Result<Self, Error> {
         let whole = session.repository().snapshot_at(base.root_id())?;
-        Ok(Self { before: base.clone(), before_unrestricted: whole, pending: session.snapshot()? })
+        Ok(Self {
+            before: base.clone(),
+            before_unrestricted: whole,
+            pending: session.snapshot()?,
+            checked_node: None,
+        })
     }
 
-    fn check_property(&self, named: &RequestedProperty) -> Result<(), Error> {
-        let RequestedProperty { path, original_path, name, value, .. } = named;
-        let before = find_property(&self.before_unrestricted, original_path, name)?;
-        if before == *value {
+    /// Returns the node that has a property; it is read if the last one was another.
+    fn checked_node(&mut self, named: &'a RequestedProperty) -> Result<&CheckedNode<'a>, Error> {
+        let RequestedProperty { path, original_path, .. } = named;
+        let node = match self.checked_node.take() {
+            Some(node) if (node.path, node.original_path) == (path, original_path) => node,
+            _ => self.read_checked_node(path, original_path)?,
+        };
+        Ok(self.checked_node.insert(node))
+    }
+
+    fn read_checked_node(
+        &self,
+        path: &'a NodePath,
+        original_path: &'a NodePath,
+    ) -> Result<CheckedNode<'a>, Error> {
+        let before = self.before_unrestricted.node(original_path)?;
+        let properties_before = before.map(|node| node.properties().into_iter().collect());
+        Ok(CheckedNode {
+            path,
+            original_path,
+            properties_before: properties_before.unwrap_or_default(),
+            protection_before: self.before_unrestricted.property_protection(original_path)?,
+            pending_protection: self.pending.property_protection(path)?,
+        })
+    }
+
+    fn check_property(&mut self, named: &'a RequestedProperty) -> Result<(), Error> {
+        let node = self.checked_node(named)?;
+        let before = node.properties_before.get(&named.name);
+        if before == named.value.as_ref() {
             return Ok(());
         }
-        for property in [&before, value].into_iter().flatten() {
-            self.before_unrestricted.check_settable(original_path, name, property)?;
-            self.pending.check_settable(path, name, property)?;
-        }
-        Ok(())
+        let mut values = before.into_iter().chain(&named.value);
+        values.try_for_each(|property| node.check_settable(&named.name, property))
     }
 
     /// Refuses types that would turn plain content into users or policies.
     fn check_type_change(&self, named: &RequestedProperty) -> Result<(), Error> {
         let RequestedProperty { path, original_path, .. } = named;
-        let (Some(before), Some(after)) =
-            (self.before.node(original_path)?, self.pending.node(path)?)
-        else {
-            return Ok(());
-        };
+        let Some(before) = self.before.node(original_path)? else { return Ok(()) };
+        let Some(after) = self.pending.node(path)? else { return Ok(()) };
         let is_same = |name| before.property(name) == after.property(name);
         if is_same(PRIMARY_TYPE) && is_same(MIXIN_TYPES) {
             return Ok(());
         }
+        let protection_before = self.before_unrestricted.property_protection(original_path)?;
+        let pending_protection = self.pending.property_protection(path)?;
         let own = after.properties().into_iter().filter(|(name, _)| name.starts_with("rep:"));
         for (name, property) in own {
-            if self.before_unrestricted.check_settable(original_path, &name, &property).is_ok() {
-                self.pending.check_settable(path, &name, &property)?;
+            if protection_before.check_settable(&name, &property).is_ok() {
+                pending_protection.check_settable(&name, &property)?;
             }
         }
         Ok(())
@@ -239,18 +286,14 @@ impl ProtectionCheckStates {
 }
 
 /// Returns true if the types of a node protect one of its properties.
-pub(crate) fn is_property_protected(node: &Node, name: &str, property: &Property) -> Result<bool> {
-    match node.snapshot().check_settable(node.path(), name, property) {
+pub(crate) fn is_property_protected(
+    protection: &PropertyProtection,
+    name: &str,
+    property: &Property,
+) -> Result<bool> {
+    match protection.check_settable(name, property) {
         Ok(()) => Ok(false),
         Err(Error::ConstraintViolations(_)) => Ok(true),
         Err(error) => Err(error.into()),
     }
-}
-
-fn find_property(
-    snapshot: &Snapshot,
-    path: &NodePath,
-    name: &str,
-) -> Result<Option<Property>, Error> {
-    Ok(snapshot.node(path)?.and_then(|node| node.property(name)))
 }

@@ -1,5 +1,6 @@
 //! Requests that cost much are refused before they do, by who asks.
 
+use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use axum::body::Body;
@@ -351,4 +352,47 @@ async fn what_walks_a_site_has_the_budget_of_a_query() {
         assert_eq!(status(target, &admin).await, 200, "{target}");
     }
     assert_eq!(status("/api/v1/references?path=/content/some", &ann).await, 200);
+}
+
+/// Takes minutes if each check of a property reads the node.
+#[tokio::test]
+async fn a_node_of_many_properties_is_read_once_to_check_them() {
+    let author = TestInstance::author().await;
+    author.edit(|session| {
+        session.put_node(&path("/content/dam"), Subtree::new("", "sling:Folder")).unwrap();
+    });
+    let token = author.user("ann", &["dam-users"]).await;
+    let numbers = 0..20_000;
+    let properties = |value: &str| -> serde_json::Value {
+        let properties = numbers.clone().map(|number| (format!("p{number}"), value.into()));
+        let properties: serde_json::Map<_, _> = properties.collect();
+        serde_json::json!({ "properties": properties })
+    };
+    let node = "/api/v1/nodes?path=/content/dam/large";
+    for (method, value, status) in
+        [(Method::PUT, "a", 201), (Method::PUT, "b", 200), (Method::PATCH, "c", 200)]
+    {
+        let request = author.request(method.clone(), node).bearer(&token);
+        let reply = request.json(&properties(value)).send().await;
+        assert_eq!(reply.status.as_u16(), status, "{method}");
+        assert_eq!(author.property("/content/dam/large", "p19999"), format!("String {value}"));
+    }
+    let mut docview =
+        "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" jcr:primaryType=\"nt:unstructured\""
+            .to_owned();
+    numbers.for_each(|number| write!(docview, " p{number}=\"d\"").unwrap());
+    docview.push_str("/>");
+    for (at, status) in [("large", 200), ("imported", 201)] {
+        let target = format!("/content/dam/{at}");
+        let form = [
+            (":operation", "import"),
+            (":contentType", "jcr.xml"),
+            (":replaceProperties", "true"),
+            (":content", &docview),
+        ];
+        let request = author.request(Method::POST, &target).bearer(&token).form(&form);
+        let reply = request.send().await;
+        assert_eq!(reply.status.as_u16(), status, "{at}");
+        assert_eq!(author.property(&target, "p19999"), "String d", "{at}");
+    }
 }

@@ -9,6 +9,7 @@
 //!
 //! An archive that is a content package is not installed by this; packages have a door of their own.
 
+use std::collections::BTreeMap;
 use std::io::{Cursor, Read, Seek};
 
 use quick_xml::Reader;
@@ -418,9 +419,9 @@ pub(crate) fn put_imported_tree(
     }
     let Subtree { properties, children, .. } = tree;
     for (name, property) in properties {
-        let stored = node.property(&name);
+        let stored = stored.get(&name);
         let is_kept = stored.is_some() && (!merging.replaces_properties || name == PRIMARY_TYPE);
-        if !is_kept && stored.as_ref() != Some(&property) {
+        if !is_kept && stored != Some(&property) {
             session.set_property(path, &name, property)?;
         }
     }
@@ -428,6 +429,7 @@ pub(crate) fn put_imported_tree(
         put_imported_tree(session, &path.child(&child.name)?, child, merging, created)?;
     }
     Ok(())
+    let stored: BTreeMap<String, Property> = node.properties().into_iter().collect();
 }
 
 fn collect_created_paths(path: &NodePath, tree: &Subtree, created: &mut Vec<String>) {

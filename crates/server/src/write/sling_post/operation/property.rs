@@ -93,7 +93,9 @@ impl PostOperation<'_> {
         property: &Property,
     ) -> Result<bool> {
         match self.session.node(path)? {
-            Some(node) => is_property_protected(&node, name, property),
+            Some(node) => {
+                is_property_protected(&node.snapshot().property_protection(path)?, name, property)
+            }
             None => Ok(false),
         }
     }
