@@ -38,6 +38,7 @@ use crate::failure::{RequestFailure, Result};
 use crate::login::{RequestIdentity, check_request_origin};
 use crate::observe::metrics::increment;
 use crate::write::form::{self, FormFieldValue};
+use crate::write::package_limits::viewer_package_limits;
 
 /// Maximum number of installation attempts under concurrent commits.
 const MAX_INSTALL_ATTEMPTS: usize = 3;
@@ -90,36 +91,13 @@ pub(crate) fn build_package_response(
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
     let name = id.file_name();
     let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
-    let limits = build_limits(instance, viewer)?;
+    let limits = viewer_package_limits(instance, viewer)?;
     let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)?;
     write_package(&mut file, &manifest, &snapshot, &limits)?;
     crate::page::check_snapshot_failure(&snapshot)?;
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(0))?;
     Ok(zip_response(Body::new(body_from_reader(file, length)), length, &name))
-}
-
-/// Maximum number of nodes in a package that a user builds who is not an administrator.
-const MAX_USER_PACKAGE_NODES: usize = 100_000;
-/// Maximum number of bytes of their properties.
-const MAX_USER_PACKAGE_PROPERTY_BYTES: u64 = 64 << 20;
-/// Maximum number of bytes of the files in such a package.
-const MAX_USER_PACKAGE_FILE_BYTES: u64 = 1 << 30;
-
-/// Returns the limits of a package that a viewer builds: those of a package that can be installed, and lower ones for
-/// users. Building needs no right to write, and a filter of one line can name a whole site.
-fn build_limits(instance: &Instance, viewer: &Viewer) -> Result<PackageLimits> {
-    let most = PackageLimits::default();
-    if instance.is_administrator(viewer)? {
-        return Ok(most);
-    }
-    let max_nodes = instance.query_engine_for(viewer)?.limits().max_rows_in_memory;
-    Ok(PackageLimits {
-        max_nodes: max_nodes.min(MAX_USER_PACKAGE_NODES),
-        max_all_documents_bytes: MAX_USER_PACKAGE_PROPERTY_BYTES,
-        max_total_bytes: MAX_USER_PACKAGE_FILE_BYTES,
-        ..most
-    })
 }
 
 /// Maximum number of nodes of each state that a preview compares for users who are not administrators.

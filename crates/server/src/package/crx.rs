@@ -23,15 +23,16 @@ use tympan_content_package::{
 use tympan_notation::escape_xml;
 
 use super::{
-    PackageParameters, ReceivedPackage, audit_stamp, build_limits, install_stored_package,
-    is_parameter_true, package_difference, package_from_form, preview_limits,
-    remove_stored_package, require_user, send_package, uninstall_stored_package,
+    PackageParameters, ReceivedPackage, audit_stamp, install_stored_package, is_parameter_true,
+    package_difference, package_from_form, preview_limits, remove_stored_package, require_user,
+    send_package, uninstall_stored_package,
 };
 use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 use crate::login::{CSRF_HEADER, check_csrf_token};
 use crate::observe::metrics::increment;
 use crate::write::form::{self, FormFieldValue};
+use crate::write::package_limits::viewer_package_limits;
 
 /// URL prefixes before the path of a package.
 const PACKAGE_PATH_PREFIXES: [&str; 3] = [
@@ -323,7 +324,7 @@ fn rebuild_stored_package(
     let stamp = audit_stamp(viewer);
     let mut session = instance.repository.session_as(viewer)?;
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
-    let limits = build_limits(instance, viewer)?;
+    let limits = viewer_package_limits(instance, viewer)?;
     PackageSession::new(&mut session).build(&stored.path, &mut file, &stamp, &limits)?;
     file.seek(SeekFrom::Start(0))?;
     session.commit(&format!("build package {}", stored.id), stamp.time)?;

@@ -10,7 +10,7 @@ use tympan_content::{Property, RevisionDetails, Subtree, ValueType};
 use tympan_content_package::{AuditStamp, PackageFilter, PackageId, PackageSession};
 use tympan_server::{InstanceRole, QueryBudgets};
 
-use crate::support::{TestInstance, path};
+use crate::support::{FormPart, TestInstance, path, zipped};
 
 const QUERIES: &[&str] = &[
     "/bin/querybuilder.json?path=/content&type=nt:unstructured",
@@ -395,4 +395,50 @@ async fn a_node_of_many_properties_is_read_once_to_check_them() {
         assert_eq!(reply.status.as_u16(), status, "{at}");
         assert_eq!(author.property(&target, "p19999"), "String d", "{at}");
     }
+}
+
+/// An archive whose directory says that its only file has so many bytes.
+fn archive_declaring(bytes: u32) -> Vec<u8> {
+    let mut archive = zipped(&[("a.txt", "a")]);
+    let directory = archive.windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
+    archive[directory + 24..directory + 28].copy_from_slice(&bytes.to_le_bytes());
+    archive
+}
+
+#[tokio::test]
+async fn an_archive_is_imported_within_the_limits_of_the_user() {
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.query_budgets.users.max_rows_in_memory = 20;
+    })
+    .await;
+    author.edit(|session| {
+        session.put_node(&path("/content/dam"), Subtree::new("", "sling:Folder")).unwrap();
+    });
+    let token = author.user("ann", &["dam-users"]).await;
+    let admin = author.token_of("admin").await;
+    let import = async |token: &str, name: &str, archive: &[u8]| {
+        let parts: [FormPart<'_>; 4] = [
+            (":operation", None, b"import"),
+            (":contentType", None, b"zip"),
+            (":name", None, name.as_bytes()),
+            (":contentFile", Some(("a.zip", "application/zip")), archive),
+        ];
+        let request = author.request(Method::POST, "/content/dam").bearer(token);
+        request.multipart(&parts).send().await
+    };
+    let names: Vec<String> = (0..21).map(|number| format!("{number}.txt")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "a")).collect();
+    let (many, few) = (zipped(&files), zipped(&files[..20]));
+    let refused = import(&token, "many", &many).await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.text().contains("more than 20 entries"), "{refused:?}");
+    assert_eq!(import(&token, "few", &few).await.status, 201);
+    assert_eq!(import(&admin, "many", &many).await.status, 201);
+    // A GiB is for administrators, and nobody has 4.
+    let large = archive_declaring((1 << 30) + 1);
+    let refused = import(&token, "large", &large).await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.text().contains("limit of 1073741824 bytes"), "{refused:?}");
+    let damaged = import(&admin, "large", &large).await;
+    assert!(!damaged.text().contains("limit of"), "{damaged:?}");
 }

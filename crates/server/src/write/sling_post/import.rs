@@ -27,7 +27,7 @@ use crate::failure::{RequestFailure, Result};
 const MAX_IMPORT_DEPTH: usize = 100;
 /// Maximum number of entries in an archive.
 const MAX_ARCHIVE_ENTRIES: usize = 50_000;
-/// Maximum unpacked size of an archive, in bytes.
+/// Maximum unpacked size of an archive, in bytes; lower for users by their limits.
 const MAX_UNPACKED_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 
 /// The format of imported content.
@@ -58,12 +58,13 @@ pub(crate) fn import_subtree<R: Read + Seek>(
     form: ImportFormat,
     mut content: R,
     now: JcrDate,
+    limits: &PackageLimits,
 ) -> Result<Subtree> {
     if form == ImportFormat::Archive {
-        return import_archive(session, content, now);
+        return import_archive(session, content, now, limits);
     }
     let mut bytes = Vec::new();
-    let limit = PackageLimits::default().max_document_bytes;
+    let limit = limits.max_document_bytes;
     content.by_ref().take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(RequestFailure::new(
@@ -79,7 +80,7 @@ pub(crate) fn import_subtree<R: Read + Seek>(
         }
         ImportFormat::Xml => import_sling_xml(&bytes),
         ImportFormat::Docview | ImportFormat::Archive => {
-            let mut tree = docview::read_docview(":content", &bytes, &PackageLimits::default())?;
+            let mut tree = docview::read_docview(":content", &bytes, limits)?;
             tree.properties
                 .entry(PRIMARY_TYPE.to_owned())
                 .or_insert(Property::name("nt:unstructured"));
@@ -316,18 +317,31 @@ fn import_archive<R: Read + Seek>(
     session: &mut Session,
     content: R,
     now: JcrDate,
+    limits: &PackageLimits,
 ) -> Result<Subtree> {
     let broken = |error: zip::result::ZipError| {
         import_failure(format!("the archive cannot be read: {error}"))
     };
     let mut archive = zip::ZipArchive::new(content).map_err(broken)?;
-    if archive.len() > MAX_ARCHIVE_ENTRIES {
-        return Err(import_failure(format!(
-            "the archive has more than {MAX_ARCHIVE_ENTRIES} entries"
-        )));
+    let max_entries = limits.max_nodes.min(MAX_ARCHIVE_ENTRIES);
+    if archive.len() > max_entries {
+        return Err(import_failure(format!("the archive has more than {max_entries} entries")));
+    }
+    let max_bytes = limits.max_total_bytes.min(MAX_UNPACKED_BYTES);
+    let too_large = || {
+        import_failure(format!("the archive unpacks to more than the limit of {max_bytes} bytes"))
+    };
+    // An honest directory refuses the archive before any of it is stored.
+    let mut declared_bytes = 0_u64;
+    for index in 0..archive.len() {
+        let size = archive.by_index_raw(index).map_err(broken)?.size();
+        declared_bytes = declared_bytes.saturating_add(size);
+    }
+    if declared_bytes > max_bytes {
+        return Err(too_large());
     }
     let mut root = Subtree::new("", "nt:folder");
-    let mut left = MAX_UNPACKED_BYTES;
+    let mut left = max_bytes;
     for index in 0..archive.len() {
         let mut entry = archive.by_index(index).map_err(broken)?;
         let name = entry.name().map_err(broken)?.into_owned();
@@ -353,9 +367,7 @@ fn import_archive<R: Read + Seek>(
         let mut limited = (&mut entry).take(left + 1);
         let mut counted = CountingReader { reader: &mut limited, bytes_read: 0 };
         let blob = session.put_blob(&mut counted)?;
-        left = left
-            .checked_sub(counted.bytes_read)
-            .ok_or_else(|| import_failure("the archive is too large when unpacked"))?;
+        left = left.checked_sub(counted.bytes_read).ok_or_else(too_large)?;
         let media_type = mime_guess::from_path(*last).first_or_octet_stream().to_string();
         let resource = Subtree::new(JCR_CONTENT, "nt:resource")
             .with_property("jcr:data", Value::Binary(blob))
@@ -417,6 +429,7 @@ pub(crate) fn put_imported_tree(
         collect_created_paths(path, &tree, created);
         return Ok(session.replace_node(path, tree)?);
     }
+    let stored: BTreeMap<String, Property> = node.properties().into_iter().collect();
     let Subtree { properties, children, .. } = tree;
     for (name, property) in properties {
         let stored = stored.get(&name);
@@ -429,7 +442,6 @@ pub(crate) fn put_imported_tree(
         put_imported_tree(session, &path.child(&child.name)?, child, merging, created)?;
     }
     Ok(())
-    let stored: BTreeMap<String, Property> = node.properties().into_iter().collect();
 }
 
 fn collect_created_paths(path: &NodePath, tree: &Subtree, created: &mut Vec<String>) {

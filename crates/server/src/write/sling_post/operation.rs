@@ -15,6 +15,7 @@ use http::StatusCode;
 use tympan_content::{
     Error, JcrDate, NodePath, PRIMARY_TYPE, Referrer, Session, SiblingPosition, Snapshot, Viewer,
 };
+use tympan_content_package::PackageLimits;
 
 use self::target::{cut_selectors, find_url_node};
 pub(crate) use self::target::{operation_targets, operation_targets_or_missing};
@@ -22,6 +23,7 @@ use crate::Instance;
 use crate::api::WriteCondition;
 use crate::failure::{RequestFailure, Result};
 use crate::write::incoming_blob::require_write_access;
+use crate::write::package_limits::viewer_package_limits;
 use crate::write::page_modification::record_page_modification;
 use crate::write::property_protection::{RelocationKind, RequestedProperties};
 use crate::write::sling_post::form_field::PostFields;
@@ -122,7 +124,10 @@ fn attempt_post(
                 )?);
             }
         }
-        "import" => work.import_content(path, fields)?,
+        "import" => {
+            let limits = viewer_package_limits(instance, viewer)?;
+            work.import_content(path, fields, &limits)?;
+        }
         "checkin" | "checkout" | "restore" => {
             for path in operation_targets(&snapshot, path, fields)? {
                 work.change_version(operation, &path, fields)?;
@@ -214,7 +219,12 @@ impl PostOperation<'_> {
     }
 
     /// Imports structured content below a node, or at it if no name is given.
-    fn import_content(&mut self, path: &str, fields: &PostFields) -> Result<()> {
+    fn import_content(
+        &mut self,
+        path: &str,
+        fields: &PostFields,
+        limits: &PackageLimits,
+    ) -> Result<()> {
         let kind = fields.command_value(":contentType").unwrap_or_default();
         let form = ImportFormat::from_content_type(kind).ok_or_else(|| {
             let message =
@@ -232,10 +242,15 @@ impl PostOperation<'_> {
                 form,
                 BufReader::new(upload.file.reopen()?),
                 now,
+                limits,
             )?,
-            (None, Some(content)) => {
-                import::import_subtree(&mut self.session, form, import::text_reader(content), now)?
-            }
+            (None, Some(content)) => import::import_subtree(
+                &mut self.session,
+                form,
+                import::text_reader(content),
+                now,
+                limits,
+            )?,
             (None, None) => {
                 return Err(RequestFailure::bad_request("`:content` or `:contentFile` is missing"));
             }
