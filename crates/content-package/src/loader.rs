@@ -58,6 +58,20 @@ impl<R: Read + Seek> ContentPackage<R> {
     }
 }
 
+impl PackageId {
+    /// Reads the identifier of a package, and none of its content. `name` identifies the file in messages.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPackage`] if it is not a package, or its properties cannot be read.
+    pub fn read(reader: impl Read + Seek, name: &str, limits: &PackageLimits) -> Result<Self> {
+        let file = PackageFileName::new(name);
+        let archive = PackageArchive::open(reader, file.clone(), None, limits)?;
+        let mut loader = PackageLoader::new(archive, file, limits);
+        loader.check_layout()?;
+        Ok(loader.load_properties()?.0)
+    }
+}
+
 /// Reads a package; `nested_in` is its own name if it is a file of another package.
 fn read_package<R: Read + Seek>(
     reader: R,

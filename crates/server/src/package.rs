@@ -273,9 +273,10 @@ impl ReceivedPackage {
         Ok(ContentPackage::read(file, &self.name, limits)?)
     }
 
-    /// Refuses users who may not store packages at the target path, before any work is done.
-    fn require_storable(&mut self, instance: &Instance, viewer: &Viewer) -> Result<()> {
-        let path = self.open()?.id().path()?;
+    /// Refuses users who may not store packages at the target path, before its content is read.
+    fn require_storable(&self, instance: &Instance, viewer: &Viewer) -> Result<()> {
+        let file = BufReader::new(self.file.reopen()?);
+        let path = PackageId::read(file, &self.name, &PackageLimits::default())?.path()?;
         let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
         let folder = path.parent().unwrap_or_else(NodePath::root);
         for (path, privileges, privilege) in [

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Cursor, Read, Seek, Write};
 
 use proptest::prelude::*;
-use tympan_content_package::{ContentPackage, PackageFilter, PackageLimits, docview};
+use tympan_content_package::{ContentPackage, PackageFilter, PackageId, PackageLimits, docview};
 use tympan_testkit::fixture_folder::fixture_folder;
 
 use crate::package_target::{Memory, install, package, zipped};
@@ -605,4 +605,26 @@ fn a_directory_that_says_less_than_it_holds_is_no_way_around_the_limit() {
     let limits = PackageLimits { max_entries: 2, ..PackageLimits::default() };
     let read = ContentPackage::read(Cursor::new(forged), "test.zip", &limits);
     assert!(read.is_err(), "one of the two directories is over the limit");
+}
+
+#[test]
+fn the_identifier_of_a_package_is_read_without_its_content() {
+    let properties = (
+        "META-INF/vault/properties.xml",
+        "<properties><entry key=\"group\">g</entry><entry key=\"name\">n</entry></properties>",
+    );
+    let read = |entries: &[(&str, &str)]| {
+        PackageId::read(Cursor::new(zipped(entries)), "p.zip", &PackageLimits::default())
+    };
+    let broken = ("jcr_root/x/.content.xml", "<jcr:root");
+    check(&[properties, broken], "not well-formed XML");
+    assert_eq!(read(&[properties, broken]).unwrap().to_string(), "g:n");
+    for (entries, expected) in [
+        (&[("a.txt", "x")][..], "is not a content package"),
+        (&[properties, ("jcr_root/../x", "x")], "the entry"),
+        (&[("META-INF/vault/properties.xml", "<properties>")], "properties.xml"),
+    ] {
+        let error = read(entries).unwrap_err().to_string();
+        assert!(error.contains(expected), "{entries:?}: {error}");
+    }
 }
