@@ -584,7 +584,11 @@ impl DispatcherState {
         started: Instant,
     ) {
         let (view, farm) = (exchange.view, &exchange.farm.config);
-        exchange.farm.farm_metrics.count_request(view.path.as_str(), exchange.outcome);
+        exchange.farm.farm_metrics.count_request(
+            view.path.as_str(),
+            exchange.outcome,
+            response.status(),
+        );
         exchange.farm.farm_metrics.request_histogram.record_request(
             &view.method,
             response.status(),

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use tympan_web::listen::ListenerCounters;
 use tympan_web::request_histogram::RequestHistogram;
@@ -362,7 +363,10 @@ impl DispatcherMetrics {
 pub(crate) struct FarmMetrics {
     outcomes: [AtomicU64; OUTCOME_NAMES.len()],
     reasons: [AtomicU64; NotCacheableReason::ALL.len()],
+    /// The prefixes that are counted separately.
     prefixes: RwLock<BTreeMap<String, Arc<PrefixCounter>>>,
+    /// All other prefixes together.
+    other_prefixes: Arc<PrefixCounter>,
     /// The warnings already given.
     warned_patterns: Mutex<BTreeSet<(&'static str, String)>>,
     pub(crate) heavy_hitters: UrlHeavyHitters,
@@ -382,7 +386,7 @@ pub(crate) struct PrefixCounter {
 /// The maximum number of prefixes counted separately; requests below others are counted together.
 const MAX_PREFIXES: usize = 100;
 
-/// The name for all prefixes beyond [`MAX_PREFIXES`].
+/// The name for all prefixes that are not counted separately.
 const OTHER_PREFIXES: &str = "(other)";
 
 /// The maximum number of warnings remembered; no more are given.
@@ -397,8 +401,9 @@ pub(crate) struct PrefixRatio {
 }
 
 impl FarmMetrics {
-    /// Counts a request for `path`.
-    pub(crate) fn count_request(&self, path: &str, outcome: CacheOutcome) {
+    /// Counts a request for `path` and its outcome. A prefix is counted separately once a request below it succeeds, so
+    /// made-up paths do not use up [`MAX_PREFIXES`].
+    pub(crate) fn count_request(&self, path: &str, outcome: CacheOutcome, status: StatusCode) {
         let index = outcome_index(outcome);
         if let Some(counter) = index.and_then(|index| self.outcomes.get(index)) {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -411,7 +416,11 @@ impl FarmMetrics {
         if index.is_none() {
             return;
         }
-        self.record_request(&self.prefix_counter(path), path, outcome);
+        let served = match status.is_success() {
+            true => self.prefix_counter(path),
+            false => self.known_prefix_counter(path),
+        };
+        self.record_request(&served, path, outcome);
     }
 
     /// Counts a request for `path` with the result of [`FarmMetrics::prefix_counter`] for it.
@@ -435,21 +444,25 @@ impl FarmMetrics {
         }
     }
 
-    /// Returns the counter for the prefix of `path`.
+    /// Returns the counter for the prefix of `path`, a new one if there is none yet.
     pub(crate) fn prefix_counter(&self, path: &str) -> Arc<PrefixCounter> {
         let prefix = path_prefix(path);
-        let counter_of = |prefixes: &BTreeMap<String, Arc<PrefixCounter>>| {
-            let is_full = prefixes.len() >= MAX_PREFIXES;
-            let overflow = || prefixes.get(OTHER_PREFIXES).filter(|_| is_full);
-            prefixes.get(prefix).or_else(overflow).cloned()
+        let find = |prefixes: &BTreeMap<String, Arc<PrefixCounter>>| {
+            let overflow = (prefixes.len() >= MAX_PREFIXES).then_some(&self.other_prefixes);
+            prefixes.get(prefix).or(overflow).cloned()
         };
-        if let Some(served) = counter_of(&self.prefixes.read()) {
+        if let Some(served) = find(&self.prefixes.read()) {
             return served;
         }
         let mut prefixes = self.prefixes.write();
-        let is_known = prefixes.contains_key(prefix) || prefixes.len() < MAX_PREFIXES;
-        let key = if is_known { prefix } else { OTHER_PREFIXES };
-        Arc::clone(prefixes.entry(key.to_owned()).or_default())
+        let existing = find(&prefixes);
+        existing.unwrap_or_else(|| Arc::clone(prefixes.entry(prefix.to_owned()).or_default()))
+    }
+
+    /// Returns the counter for the prefix of `path` if it is counted separately, else that for all others.
+    fn known_prefix_counter(&self, path: &str) -> Arc<PrefixCounter> {
+        let prefixes = self.prefixes.read();
+        Arc::clone(prefixes.get(path_prefix(path)).unwrap_or(&self.other_prefixes))
     }
 
     /// Returns the URL pattern of `path` if no warning `kind` was given for it yet; `None` otherwise.
@@ -481,12 +494,15 @@ impl FarmMetrics {
 
     /// Returns the prefixes, the one with the most requests first.
     pub(crate) fn prefix_ratios(&self) -> Vec<PrefixRatio> {
-        let ratio = |(prefix, served): (&String, &Arc<PrefixCounter>)| PrefixRatio {
-            prefix: prefix.clone(),
+        let ratio = |(prefix, served): (&str, &Arc<PrefixCounter>)| PrefixRatio {
+            prefix: prefix.to_owned(),
             requests: served.all_requests.load(Ordering::Relaxed),
             from_cache: served.from_cache.load(Ordering::Relaxed),
         };
-        let mut prefixes: Vec<PrefixRatio> = self.prefixes.read().iter().map(ratio).collect();
+        let prefixes = self.prefixes.read();
+        let separate = prefixes.iter().map(|(prefix, served)| (prefix.as_str(), served));
+        let all = separate.chain([(OTHER_PREFIXES, &self.other_prefixes)]).map(ratio);
+        let mut prefixes: Vec<PrefixRatio> = all.filter(|prefix| prefix.requests > 0).collect();
         prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.requests));
         prefixes
     }
@@ -729,6 +745,8 @@ fn path_prefix(path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::{
         COUNTERS, DispatcherCounter, DispatcherMetrics, FarmMetrics, MAX_PREFIXES, farms_to_text,
         path_prefix,
@@ -749,12 +767,28 @@ mod tests {
         }
         let farm_metrics = FarmMetrics::default();
         for number in 0..MAX_PREFIXES * 2 {
-            farm_metrics.count_request(&format!("/p{number}/x/y"), CacheOutcome::Hit);
+            let path = format!("/p{number}/x/y");
+            farm_metrics.count_request(&path, CacheOutcome::Hit, StatusCode::OK);
         }
         let prefixes = farm_metrics.prefix_ratios();
         assert_eq!(prefixes.len(), MAX_PREFIXES + 1);
         assert_eq!(prefixes[0].prefix, "(other)");
         assert_eq!(prefixes.iter().map(|prefix| prefix.requests).sum::<u64>(), 200);
+    }
+
+    #[test]
+    fn requests_that_fail_use_up_no_prefixes() {
+        let farm_metrics = FarmMetrics::default();
+        let pass = CacheOutcome::Pass(NotCacheableReason::Status);
+        for number in 0..MAX_PREFIXES * 2 {
+            farm_metrics.count_request(&format!("/p{number}/x/y"), pass, StatusCode::NOT_FOUND);
+        }
+        for status in [StatusCode::OK, StatusCode::NOT_FOUND] {
+            farm_metrics.count_request("/content/site/a", CacheOutcome::Hit, status);
+        }
+        let prefixes = farm_metrics.prefix_ratios().into_iter();
+        let counts: Vec<_> = prefixes.map(|ratio| (ratio.prefix, ratio.requests)).collect();
+        assert_eq!(counts, [("(other)".to_owned(), 200), ("/content/site".to_owned(), 2)]);
     }
 
     #[test]
@@ -784,10 +818,10 @@ mod tests {
         for (index, reason) in NotCacheableReason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, index, "{reason:?}");
         }
-        let farm_metrics = FarmMetrics::default();
-        farm_metrics.count_request("/a\"b/c/d", CacheOutcome::Pass(NotCacheableReason::Query));
-        farm_metrics.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
-        farm_metrics.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
+        let (farm_metrics, pass) = (FarmMetrics::default(), CacheOutcome::Pass);
+        farm_metrics.count_request("/a\"b/c/d", pass(NotCacheableReason::Query), StatusCode::OK);
+        farm_metrics.count_request("/a/c/d", pass(NotCacheableReason::Rules), StatusCode::OK);
+        farm_metrics.count_request("/a/c/d", pass(NotCacheableReason::Rules), StatusCode::OK);
         assert_eq!(
             farm_metrics.pass_reason_counts(),
             [(NotCacheableReason::Rules, 2), (NotCacheableReason::Query, 1)]
