@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tympan_web::body_limit::{BodyLimit, limit_body};
 use tympan_web::listen::ConnectionPeer;
-use tympan_web::request_head;
+use tympan_web::request_head::{self, is_addressed_by_ip};
 
 use crate::failure::{RequestFailure, Result};
 use crate::login::{NewSession, PasswordAttempt, browser_set_cookie, session_set_cookie};
@@ -67,8 +67,20 @@ pub fn admin_router(instance: Arc<Instance>) -> Router {
         .route("/metrics", get(health::serve_metrics))
         .route("/manager/status", get(manager_status::serve_status))
         .route("/login", post(handle_log_in))
+        .layer(middleware::from_fn(refuse_redirected_browser))
         .layer(middleware::from_fn(refuse_ambiguous_head))
         .with_state(instance)
+}
+
+/// Refuses a browser on this machine that another site directed to the admin listener by a name of its own. The listener
+/// requires no login, and the browser would let that site read the response.
+async fn refuse_redirected_browser(request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<ConnectionPeer>();
+    if peer.is_some_and(|peer| peer.is_loopback) && !is_addressed_by_ip(request.headers()) {
+        let message = "from this machine, use `localhost` or an IP address in the URL";
+        return RequestFailure::new(StatusCode::FORBIDDEN, message).into_response();
+    }
+    next.run(request).await
 }
 
 fn author_router() -> Router<Arc<Instance>> {

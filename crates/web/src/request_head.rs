@@ -87,6 +87,18 @@ pub fn has_supported_transfer_coding(headers: &HeaderMap) -> bool {
     }
 }
 
+/// Returns true if the host of a request is an IP address or `localhost`, or is not given. A browser that another site
+/// directed to this machine by a name of its own sends that name.
+#[must_use]
+pub fn is_addressed_by_ip(headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let Some(host) = host else { return true };
+    let is_address = host.parse::<std::net::SocketAddr>().is_ok()
+        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+    let name = host.split(':').next().unwrap_or(host);
+    is_address || name.eq_ignore_ascii_case("localhost")
+}
+
 fn is_same_authority(named: &HeaderValue, own: &str) -> bool {
     named.as_bytes().eq_ignore_ascii_case(own.as_bytes())
 }
@@ -116,8 +128,11 @@ fn is_authority(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{AuthorityError, has_supported_transfer_coding, normalize_authority};
-    use http::{HeaderMap, Request, Version, header::TRANSFER_ENCODING};
+    use super::{
+        AuthorityError, has_supported_transfer_coding, is_addressed_by_ip, normalize_authority,
+    };
+    use http::header::{HOST, TRANSFER_ENCODING};
+    use http::{HeaderMap, Request, Version};
 
     fn check(
         target: &str,
@@ -196,5 +211,28 @@ mod tests {
                 proptest::prop_assert_eq!(before, (head.uri, head.headers));
             }
         }
+    }
+
+    #[test]
+    fn a_name_that_another_site_chose_is_no_address() {
+        for (host, expected) in [
+            ("127.0.0.1", true),
+            ("127.0.0.1:4504", true),
+            ("[::1]", true),
+            ("[::1]:4504", true),
+            ("localhost", true),
+            ("LOCALHOST:4504", true),
+            ("evil.example", false),
+            ("evil.example:4504", false),
+            ("127.0.0.1.evil.example", false),
+            ("localhost.evil.example:4504", false),
+            ("localhost.", false),
+            ("", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, host.parse().unwrap());
+            assert_eq!(is_addressed_by_ip(&headers), expected, "{host}");
+        }
+        assert!(is_addressed_by_ip(&HeaderMap::new()));
     }
 }

@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use subtle::ConstantTimeEq;
 use tympan_web::listen::ConnectionPeer;
+use tympan_web::request_head::is_addressed_by_ip;
 
 use crate::dispatcher::Dispatcher;
 use crate::edge::response_body::{ResponseBody, full_body};
@@ -35,7 +36,7 @@ impl Dispatcher {
         if is_read {
             let peer = request.extensions().get::<ConnectionPeer>();
             let is_local =
-                peer.is_some_and(|peer| peer.is_loopback) && is_addressed_by_ip(&request);
+                peer.is_some_and(|peer| peer.is_loopback) && is_addressed_by_ip(request.headers());
             if !has_token && !is_local {
                 return plain_text_response(
                     StatusCode::FORBIDDEN,
@@ -133,17 +134,6 @@ fn has_admin_token(headers: &HeaderMap, token: &str) -> bool {
     let shown_token = shown_token.and_then(|value| value.strip_prefix("Bearer "));
     shown_token
         .is_some_and(|shown_token| shown_token.trim().as_bytes().ct_eq(token.as_bytes()).into())
-}
-
-/// Returns true if the request names this machine by IP address. A browser that another site directed here by a host
-/// name sends that name instead.
-fn is_addressed_by_ip<B>(request: &Request<B>) -> bool {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let Some(host) = host else { return true };
-    let is_address = host.parse::<std::net::SocketAddr>().is_ok()
-        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
-    let name = host.split(':').next().unwrap_or(host);
-    is_address || name.eq_ignore_ascii_case("localhost")
 }
 
 fn plain_text_response(status: StatusCode, text: &str) -> Response<ResponseBody> {

@@ -190,6 +190,14 @@ fn others_than_this_machine_show_the_token() {
     assert_eq!(watched.get("/metrics").status, 200);
     // A browser that was led here by a name of another site's choice.
     assert_eq!(watched.send("GET", "/metrics", "Host: evil.example\r\n", "").status, 403);
+    for path in ["/", "/status", "/status.json", "/metrics", "/health", "/nothing"] {
+        for host in ["evil.example", "evil.example:8081", "127.0.0.1.evil.example", "localhost."] {
+            let named = format!("Host: {host}\r\n");
+            assert_eq!(watched.send("GET", path, &named, "").status, 403, "{path} {host}");
+            assert_eq!(watched.send("HEAD", path, &named, "").status, 403, "{path} {host}");
+            assert_eq!(watched.send("PUT", "/shares/site", &named, "5").status, 403, "{host}");
+        }
+    }
     let shown = format!("Host: evil.example\r\n{TOKEN}");
     assert_eq!(watched.send("GET", "/metrics", &shown, "").status, 200);
     let proxies = vec!["127.0.0.1".parse().unwrap()].into();

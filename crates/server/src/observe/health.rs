@@ -12,6 +12,7 @@ use serde_json::json;
 use tympan_render::FragmentCacheReport;
 use tympan_render::ledger::DependencyLedger;
 use tympan_web::listen::ConnectionPeer;
+use tympan_web::request_head::is_addressed_by_ip;
 use tympan_web::request_histogram::RequestHistogram;
 
 use crate::observe::readiness::{ReadinessScope, check_readiness};
@@ -62,12 +63,15 @@ async fn health_details_for(instance: &Instance, request: Request) -> HealthDeta
     }
 }
 
-/// Returns true if a request comes from this machine itself. Requests forwarded by a local proxy count as remote.
+/// Returns true if a request comes from this machine itself. Requests forwarded by a local proxy count as remote, and so
+/// do those of a browser that another site directed here.
 fn is_local_request(parts: &Parts) -> bool {
     let is_passed_on = ["via", "forwarded", "x-forwarded-for", "x-real-ip"]
         .iter()
         .any(|name| parts.headers.contains_key(*name));
-    parts.extensions.get::<ConnectionPeer>().is_some_and(|peer| peer.is_loopback) && !is_passed_on
+    parts.extensions.get::<ConnectionPeer>().is_some_and(|peer| peer.is_loopback)
+        && is_addressed_by_ip(&parts.headers)
+        && !is_passed_on
 }
 
 async fn is_author_user(instance: &Instance, parts: &Parts) -> bool {

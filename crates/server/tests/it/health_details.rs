@@ -1,10 +1,13 @@
 //! Who is told the details of `/health`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-use http::Method;
-use tympan_server::{LoginTokenScope, Logins, TokenOwner, TokenTerms};
+use axum::body::Body;
+use http::{Method, Request};
+use tower::ServiceExt;
+use tympan_server::{LoginTokenScope, Logins, TokenOwner, TokenTerms, admin_router};
+use tympan_web::listen::ConnectionPeer;
 
 use crate::support::TestInstance;
 
@@ -21,6 +24,8 @@ async fn the_state_of_an_instance_is_shown_to_its_operators() {
             health().header("via", "1.1 site (dispatcher)"),
             health().with_address(far).header("x-forwarded-for", "127.0.0.1"),
             health().with_address(far).header("cookie", "tympan-login=0123"),
+            health().with_host("evil.example"),
+            health().with_host("localhost.evil.example:4502"),
         ] {
             let told = request.send().await.json();
             assert!(told["status"].is_string(), "{told}");
@@ -80,4 +85,31 @@ async fn figures_are_for_administrators_and_for_tokens_of_monitors() {
     let health = author.request(Method::GET, "/health").bearer(&monitor);
     let health = health.header("x-forwarded-for", "192.0.2.1").send().await.json();
     assert!(health["checks"].is_array(), "{health}");
+}
+
+/// A page of another site lets the browser of an operator ask the listener under a name of that site.
+#[tokio::test]
+async fn the_admin_listener_answers_no_browser_that_another_site_directed_there() {
+    let instance = TestInstance::author().await;
+    let ask = async |address: [u8; 4], host: &str, target: &str| {
+        let mut request = Request::builder().uri(target).header("host", host);
+        let peer = ConnectionPeer::new(SocketAddr::from((address, 50_000)), false);
+        request.extensions_mut().unwrap().insert(peer);
+        let router = admin_router(instance.instance.clone());
+        router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
+    };
+    for target in ["/metrics", "/manager/status", "/health", "/health/ready"] {
+        for (address, host, expected) in [
+            ([127, 0, 0, 1], "localhost:4504", 200),
+            ([127, 0, 0, 1], "127.0.0.1", 200),
+            ([127, 0, 0, 1], "[::1]:4504", 200),
+            ([127, 0, 0, 1], "evil.example", 403),
+            ([127, 0, 0, 1], "evil.example:4504", 403),
+            ([127, 0, 0, 1], "127.0.0.1.evil.example", 403),
+            // A monitor elsewhere uses the name of the machine.
+            ([192, 0, 2, 1], "author.example:4504", 200),
+        ] {
+            assert_eq!(ask(address, host, target).await, expected, "{target} {host}");
+        }
+    }
 }

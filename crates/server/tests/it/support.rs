@@ -285,6 +285,12 @@ impl TestRequest<'_> {
         self
     }
 
+    /// Names the host that the request is for.
+    pub(crate) fn with_host(mut self, host: &str) -> Self {
+        self.request.headers_mut().insert(header::HOST, host.parse().unwrap());
+        self
+    }
+
     /// Lets the request come from another machine, without TLS.
     pub(crate) fn with_foreign_address(mut self) -> Self {
         let address = SocketAddr::new([192, 0, 2, 1].into(), 50_000);
