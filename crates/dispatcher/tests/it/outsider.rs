@@ -5,7 +5,7 @@ use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 use crate::front::{Front, Setup};
 
 /// The filter of the demo, without its portal.
-const FARM: &str = "
+pub(crate) const FARM: &str = "
     /filter {
       /0001 { /type \"deny\" /glob \"*\" }
       /0010 { /type \"allow\" /method \"GET\" /path \"/content/*\" /extension '(html|jpe?g|png|pdf|json|txt|xml)' }
@@ -17,15 +17,16 @@ const FARM: &str = "
       /0030 { /type \"deny\" /extension '(json|xml|txt)' }
       /0031 { /type \"deny\" /url \"*jcr:content*\" }
     }";
-const CACHE: &str = "
+pub(crate) const CACHE: &str = "
     /x-flushToken \"a token that nobody has\"
     /allowedClients { /0 { /type \"deny\" /glob \"*\" } /1 { /type \"allow\" /glob \"192.0.2.1\" } }
     /ignoreUrlParams { /0 { /type \"deny\" /glob \"*\" } /1 { /type \"allow\" /glob \"utm_*\" } }";
 
 /// Method and target, headers, the status, and the target that the render sees.
-type Row = (&'static str, &'static [(&'static str, &'static str)], u16, Option<&'static str>);
+pub(crate) type Row =
+    (&'static str, &'static [(&'static str, &'static str)], u16, Option<&'static str>);
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     // What visitors may have.
     ("GET /content/a.html", &[], 200, Some("/content/a.html")),
     ("HEAD /content/a-head.html", &[], 200, Some("/content/a-head.html")),

@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer, WAIT_TIMEOUT};
 
 use crate::front::{Front, Setup};
+use crate::outsider::{CACHE, FARM, ROWS};
 
 /// Certificates in a folder: of the front, of a client, and of those who signed it.
 pub(crate) struct Folder {
@@ -179,6 +180,43 @@ fn visitors_of_both_versions_get_the_same() {
     assert_eq!(passed, (200, expected.to_owned()));
     let two_hosts = Request::get(url).header("host", "other.example.com");
     assert_eq!(ask(&front, (&folder, "h2", None), two_hosts).0, 400);
+}
+
+#[test]
+fn a_visitor_gets_no_further_over_http_2() {
+    let folder = Folder::new();
+    let origin = OriginServer::start(|seen| OriginResponse::html(format!("page {}", seen.target)));
+    let front = Front::start(&Setup {
+        farm: FARM,
+        cache: CACHE,
+        renders: vec![origin.addr()],
+        settings: folder.settings(""),
+        ..Setup::default()
+    });
+    let (mut faults, mut asked) = (Vec::new(), 0);
+    // HTTP/2 has neither these headers nor targets that are no paths.
+    let is_sent = |name: &str| !matches!(name, "Host" | "Content-Length" | "Transfer-Encoding");
+    for (line, headers, status, seen) in ROWS {
+        let (method, target) = line.split_once(' ').unwrap();
+        if !target.starts_with('/') || !headers.iter().all(|(name, _)| is_sent(name)) {
+            continue;
+        }
+        let mut request =
+            Request::builder().method(method).uri(format!("https://www.example.com{target}"));
+        for (name, value) in *headers {
+            request = request.header(*name, *value);
+        }
+        let before = origin.request_count();
+        let (answered, _) = ask(&front, (&folder, "h2", None), request);
+        let reached = origin.requests().get(before..).unwrap_or_default().to_vec();
+        let reached = reached.first().map(|request| request.target.clone());
+        asked += 1;
+        if answered != *status || reached.as_deref() != *seen {
+            faults.push(format!("{line} {headers:?}: {answered} and {reached:?}"));
+        }
+    }
+    assert!(asked > 60, "{asked}");
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
 #[test]
