@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use http::{Method, StatusCode};
 use serde_json::json;
 use tympan_jobs::{JobQueues, NewJob};
+use tympan_server::InstanceRole;
 
 use crate::support::TestInstance;
 
@@ -44,4 +45,41 @@ async fn one_save_is_started_whoever_asks_how_often() {
     assert_eq!(refused.status, StatusCode::FORBIDDEN, "{refused:?}");
     let nobody = instance.request(Method::POST, RUNS).send().await;
     assert!(matches!(nobody.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN));
+}
+
+#[tokio::test]
+async fn the_saves_of_an_instance_with_a_vault_are_for_administrators() {
+    for (role, expected) in [
+        (InstanceRole::Author, [401, 403, 403, 403, 200]),
+        // A publisher has no such endpoint, whatever it saves.
+        (InstanceRole::Publish, [404; 5]),
+    ] {
+        let instance = TestInstance::start(role, |_| {}).await;
+        let queues = JobQueues::new(instance.state.pool().clone());
+        let job = NewJob::new(TOPIC, json!({}));
+        queues.schedules().add("backup", "every 3600000ms", &job, SystemTime::now()).await.unwrap();
+        instance.instance.set_backup_schedule("backup");
+        instance.instance.set_backup_run_source(|| Ok(Vec::new()));
+        let mut tokens = vec![None];
+        for (name, groups) in
+            [("powerless", &[][..]), ("assets", &["dam-users"]), ("editor", &["content-authors"])]
+        {
+            let groups = if role == InstanceRole::Author { groups } else { &[] };
+            tokens.push(Some(instance.user(name, groups).await));
+        }
+        tokens.push(Some(instance.token_of("admin").await));
+        for method in [Method::GET, Method::POST] {
+            for (token, expected) in tokens.iter().zip(expected) {
+                let request = instance.request(method.clone(), RUNS);
+                let request = match token {
+                    Some(token) => request.bearer(token),
+                    None => request,
+                };
+                let reply = request.send().await;
+                assert_eq!(reply.status.as_u16(), expected, "{role:?} {method} {reply:?}");
+            }
+        }
+        let started = queues.list_topic(TOPIC, 10).await.unwrap().len();
+        assert_eq!(started, usize::from(role == InstanceRole::Author), "{role:?}");
+    }
 }

@@ -1,7 +1,10 @@
 //! Nobody gets in without credentials, and nothing is written without the token of a session.
 
+use http::Method;
+use tympan_content::Subtree;
+
 use crate::blocking_instance::{BlockingInstance, basic, first_cookie, form_type};
-use crate::support::PASSWORD;
+use crate::support::{PASSWORD, TestInstance, path};
 
 #[test]
 fn nobody_gets_in_without_a_login() {
@@ -97,4 +100,53 @@ fn guessing_is_slowed_down_for_the_guesser() {
     assert!((1..=64).contains(&wait), "{wait}");
     // Another user from the same address is asked for its password.
     assert_eq!(author.log_in("nobody", "wrong").status, 401);
+}
+
+#[tokio::test]
+async fn no_field_of_a_dialog_shows_the_hash_of_a_password() {
+    let author = TestInstance::author().await;
+    author.user("ann", &[]).await;
+    let home = author.repository.account_path("ann").unwrap().unwrap();
+    let (folder, name) = (home.parent().unwrap(), home.name().to_owned());
+    let field = |name: &str, kind: &str| {
+        let kind = format!("granite/ui/components/coral/foundation/form/{kind}");
+        Subtree::new("", "nt:unstructured")
+            .with_property("name", name)
+            .with_property("sling:resourceType", &*kind)
+    };
+    let named = |name: &str, mut field: Subtree| {
+        name.clone_into(&mut field.name);
+        field
+    };
+    let inner = Subtree::new("items", "nt:unstructured")
+        .with_child(named("hash", field("rep:password", "textfield")))
+        .with_child(named("deep", field("x/rep:password", "textfield")))
+        .with_child(named("principal", field("rep:principalName", "textfield")));
+    let composite = named("field", field("./x", "container")).with_child(inner);
+    let items = Subtree::new("items", "nt:unstructured")
+        .with_child(named("own", field("rep:password", "textfield")))
+        .with_child(named("below", field(&format!("./{name}/rep:password"), "password")))
+        .with_child(named("principal", field(&format!("{name}/rep:principalName"), "textfield")))
+        .with_child(
+            named("list", field("./", "multifield"))
+                .with_property("composite", "true")
+                .with_child(composite),
+        );
+    author.edit(|session| {
+        session.put_node(&path("/apps"), Subtree::new("", "sling:Folder")).unwrap();
+        let dialog = Subtree::new("cq:dialog", "nt:unstructured").with_child(items);
+        let component = Subtree::new("", "cq:Component").with_child(dialog);
+        // The type of a node without a resource type names its component.
+        for at in [&folder, &home] {
+            let kind = session.node(at).unwrap().unwrap().primary_type().to_owned();
+            session.put_node(&path(&format!("/apps/{kind}")), component.clone()).unwrap();
+        }
+    });
+    let below = format!("{name}/rep:principalName");
+    for (at, shown) in [(&folder, below.as_str()), (&home, "rep:principalName")] {
+        let reply = author.as_admin(Method::GET, &format!("/api/v1/dialog?path={at}")).send().await;
+        let values = &reply.json()["values"];
+        assert_eq!(values[shown], "ann", "{reply:?}");
+        assert!(!reply.text().contains("$argon2"), "{reply:?}");
+    }
 }

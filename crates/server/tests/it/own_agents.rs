@@ -48,6 +48,21 @@ async fn nobody_else_and_nothing_else_is_edited_there() {
         (AGENT, &[(":operation", "activate")]),
         (AGENT, &[(":operation", "import"), (":contentType", "json"), (":content", "{}")]),
         (AGENT, &[(":name", "../../x"), ("./a", "b")]),
+        // Fields that a page may hide in its form.
+        (AGENT, &[(":nameHint", "../x"), ("./a", "b")]),
+        (AGENT, &[("../x@Delete", "")]),
+        (AGENT, &[("/content@Delete", "")]),
+        (AGENT, &[("/content/x@ValueFrom", "./a"), ("./a", "b")]),
+        (AGENT, &[("./a/../../../../../content/x@TypeHint", "String"), ("./b", "c")]),
+        (AGENT, &[("/content/x@UseDefaultWhenMissing", "true"), ("/content/x@DefaultValue", "y")]),
+        (AGENT, &[("../../../../home/users/admin@Delete", "")]),
+        (AGENT, &[("./a@MoveFrom", "../../agents.author")]),
+        (AGENT, &[(":operation", "delete"), (":applyTo", "/content")]),
+        (AGENT, &[(":operation", "restore"), (":version", "1.0")]),
+        (AGENT, &[(":operation", "checkin")]),
+        (AGENT, &[(":operation", "createasset")]),
+        ("/etc/replication/agents.publish/*", &[(":name", "a/../../../x"), ("./a", "b")]),
+        ("/etc/replication/agents.publish/flush/../../x", &[("./a", "b")]),
     ] {
         let status = refused(path, form).await;
         assert!(status.is_client_error(), "{path} {form:?}: {status}");

@@ -3,7 +3,7 @@
 use http::Method;
 use tympan_content::{Property, Subtree, ValueType};
 
-use crate::support::{TestInstance, path};
+use crate::support::{PASSWORD, TestInstance, path};
 
 /// Method, address, and the status that a visitor, a member and an administrator get.
 type Row = (&'static str, &'static str, [u16; 3]);
@@ -102,11 +102,9 @@ const ROWS: &[Row] = &[
     ("POST", "/logout", [200; 3]),
 ];
 
-#[tokio::test]
-async fn a_publisher_answers_every_viewer_as_it_should() {
+/// A publisher with a page that everybody reads and one that nobody reads but administrators.
+async fn publisher() -> TestInstance {
     let instance = TestInstance::publish().await;
-    let member = instance.user("member", &[]).await;
-    let admin = instance.token_of("admin").await;
     instance.edit(|session| {
         let page = |title: &str| {
             let content =
@@ -125,6 +123,14 @@ async fn a_publisher_answers_every_viewer_as_it_should() {
         let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
         session.put_node(&path("/content/hidden/rep:policy"), policy).unwrap();
     });
+    instance
+}
+
+#[tokio::test]
+async fn a_publisher_answers_every_viewer_as_it_should() {
+    let instance = publisher().await;
+    let member = instance.user("member", &[]).await;
+    let admin = instance.token_of("admin").await;
     let mut faults = Vec::new();
     for (method, address, expected) in ROWS {
         for (token, wanted) in [None, Some(&member), Some(&admin)].into_iter().zip(expected) {
@@ -151,4 +157,43 @@ async fn a_publisher_answers_every_viewer_as_it_should() {
         }
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[tokio::test]
+async fn a_member_with_a_session_gets_what_its_token_gets_and_writes_nothing() {
+    let instance = publisher().await;
+    instance.user("member", &[]).await;
+    let log_in = instance.request(Method::POST, "/login");
+    let log_in = log_in.form(&[("user", "member"), ("password", PASSWORD)]).send().await;
+    assert_eq!(log_in.status, 200, "{log_in:?}");
+    let cookie = log_in.header("set-cookie").split(';').next().unwrap().to_owned();
+    let csrf = log_in.json()["csrf"].as_str().unwrap().to_owned();
+    let before = instance.repository.head_root().unwrap();
+    let mut faults = Vec::new();
+    for (method, address, [_, wanted, _]) in ROWS {
+        // These end the session, or begin another one.
+        if matches!(*address, "/logout" | "/login/link?token=guessed") {
+            continue;
+        }
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let ask = || instance.request(method.clone(), address).header("cookie", &cookie);
+        let own = ask().header("x-csrf-token", &csrf).send().await;
+        // The store takes no sessions at all.
+        let wanted = if address.starts_with("/bin/store") { 401 } else { *wanted };
+        if own.status.as_u16() != wanted {
+            faults.push(format!("{method} {address}, expected {wanted}: {own:?}"));
+        }
+        for reply in [
+            // A page of another site made the browser send it.
+            ask().header("origin", "https://attacker.example").send().await,
+            ask().header("sec-fetch-site", "cross-site").send().await,
+            ask().header("x-csrf-token", "guessed").send().await,
+        ] {
+            if !method.is_safe() && !reply.status.is_client_error() {
+                faults.push(format!("{method} {address} from elsewhere: {reply:?}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    assert_eq!(instance.repository.head_root().unwrap(), before, "something was written");
 }

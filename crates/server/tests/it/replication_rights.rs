@@ -1,6 +1,7 @@
 //! Who may show something to visitors, or take it away: what goes along takes the same right as what is named.
 
 use http::Method;
+use serde_json::json;
 use tympan_content::{Property, Subtree, ValueType};
 
 use crate::support::{TestInstance, path};
@@ -119,4 +120,49 @@ async fn why_a_job_failed_is_for_those_who_look_after_agents() {
     assert!(queue.text().contains("/content/open"), "{queue:?}");
     assert!(!queue.text().contains("10.1.2.3"), "{queue:?}");
     assert!(instance.get("/api/v1/queue").await.text().contains("refused the connection"));
+}
+
+#[tokio::test]
+async fn what_visitors_still_have_names_no_place_that_is_hidden() {
+    let instance = author().await;
+    let editor = instance.user("editor", &["content-authors"]).await;
+    instance.edit(|session| {
+        session.put_node(&path("/content/partly/staff/page"), page("moved")).unwrap();
+    });
+    instance.edit(|session| {
+        session.record_replication(Vec::new());
+        for at in ["open/page", "partly/staff/page"] {
+            let content = path(&format!("/content/{at}/jcr:content"));
+            session.set_property(&content, "cq:lastReplicationAction", "Activate".into()).unwrap();
+        }
+    });
+    // Both are moved, and nothing is sent yet: one to where the editor may not read, one from there.
+    instance.edit(|session| {
+        for (from, to) in [("open/page", "partly/staff/old"), ("partly/staff/page", "open/new")] {
+            let at = |place: &str| path(&format!("/content/{place}"));
+            session.move_node(&at(from), &at(to)).unwrap();
+        }
+    });
+    let admin = instance.token_of("admin").await;
+    let orphans = async |token: &str| {
+        let request = instance.request(Method::GET, "/api/v1/replication/live?path=/content");
+        let reply = request.bearer(token).send().await;
+        let listed = reply.json()["orphans"].clone();
+        let listed = listed.as_array().unwrap().iter();
+        let places: Vec<_> =
+            listed.map(|one| (one["path"].clone(), one["movedTo"].clone())).collect();
+        (places, reply.text().contains("staff"))
+    };
+    let moved = |from: &str, to: &str| (json!(from), json!(to));
+    assert_eq!(
+        orphans(&admin).await,
+        (
+            vec![
+                moved("/content/open/page", "/content/partly/staff/old"),
+                moved("/content/partly/staff/page", "/content/open/new"),
+            ],
+            true
+        )
+    );
+    assert_eq!(orphans(&editor).await, (vec![(json!("/content/open/page"), json!(null))], false));
 }
