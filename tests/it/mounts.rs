@@ -174,7 +174,7 @@ fn an_import_goes_on_after_a_kill() {
     );
     let refused = author.assets(&["import", "/etc", "/content/dam/etc"], &token);
     let text = String::from_utf8(refused.stderr).unwrap();
-    assert!(text.contains("is not in any place"), "{text}");
+    assert!(text.contains("is not in any location"), "{text}");
 }
 
 #[test]
