@@ -215,7 +215,7 @@ fn an_import_is_a_job_with_a_report() {
         let begun = office.mounts.start_import(&wish, SystemTime::now());
         office.desk.runtime.block_on(begun).unwrap().unwrap_err()
     };
-    assert!(refused("/etc", "/content/dam/x").contains("is not in any place"));
+    assert!(refused("/etc", "/content/dam/x").contains("is not in any location"));
     assert!(refused(&format!("{}/../x", wish.source), "/content/dam/x").contains("`..`"));
     assert!(refused(&wish.source, "/apps/x").contains("is not a folder for assets"));
 }

@@ -532,11 +532,11 @@ fn what_content_configures_leads_to_places_only() {
     let mount = |source: &str, target: &str| json!({ "source": source, "target": target });
     check(&format!("{factory}-a"), mount("/srv/press/x", "/content/dam/x"), "MountConfig");
     check(&format!("{factory}~a"), mount("/srv/press/x", "/content/dam/x"), "MountConfig");
-    check(&format!("{factory}-a"), mount("/etc", "/content/dam/x"), "is not in any place");
+    check(&format!("{factory}-a"), mount("/etc", "/content/dam/x"), "is not in any location");
     check(
         &format!("{factory}-a"),
         mount("dav://intranet/x", "/content/dam/x"),
-        "is not in any place",
+        "is not in any location",
     );
     check(
         &format!("{factory}-a"),
