@@ -160,7 +160,7 @@ fn values(endpoint: &str, parameter: &str, name: &str) -> Vec<String> {
         .map(|below| encoded(&format!("{HOME}/{name}{below}")))
         .collect(),
         ("/api/v1/blob", "property") => text(&["secret", "jcr:data"]),
-        ("/api/v1/user", "name") => text(&[name, "admin"]),
+        ("/api/v1/user" | "/api/v1/user/tokens", "name") => text(&[name, "admin"]),
         ("/api/v1/group", "name") => text(&[&format!("group-{name}"), "administrators"]),
         (_, "user") => text(&[name, "admin"]),
         ("/api/v1/types/cnd", "name") => text(&["nt:file"]),
