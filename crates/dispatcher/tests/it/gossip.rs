@@ -85,7 +85,7 @@ impl Mesh {
     /// Waits until a dispatcher reaches so many siblings.
     fn wait_for_contact(&self, index: usize, count: usize) {
         let deadline = Instant::now() + WAIT_TIMEOUT;
-        while self.siblings(index, "reached").iter().filter(|value| **value == 1).count() != count {
+        while self.siblings(index, "up").iter().filter(|value| **value == 1).count() != count {
             assert!(
                 Instant::now() < deadline,
                 "{}",
@@ -179,7 +179,7 @@ fn nothing_goes_in_a_circle() {
         front.wait_for("flushes_forwarded_total", passed);
     }
     assert!(
-        (0..3).all(|index| mesh.siblings(index, "behind") == [0, 0]),
+        (0..3).all(|index| mesh.siblings(index, "pending_flushes") == [0, 0]),
         "none is its own sibling"
     );
 }
