@@ -94,7 +94,7 @@ fn a_publisher_that_was_restored_is_noticed() {
     front.advance(1);
     assert!(!front.get(page).is_hit(), "what was published since is gone");
     flush(&front, "c", 2, 71);
-    assert_eq!(orders(&front), "first 1, next 1, restarted 1, back 1");
+    assert_eq!(orders(&front), "first 1, next 1, restarted 1, restored 1");
 }
 
 #[test]
@@ -124,9 +124,9 @@ fn what_was_heard_outlives_a_restart_and_belongs_to_the_files() {
     let fourth = Front::start_in(&setup, third.stop());
     fourth.advance(40);
     flush(&fourth, "a", 5, 5);
-    assert_eq!(orders(&fourth), "joined 1");
+    assert_eq!(orders(&fourth), "first_seen 1");
     flush(&fourth, "a", 6, 6);
-    assert_eq!(orders(&fourth), "next 1, joined 1");
+    assert_eq!(orders(&fourth), "next 1, first_seen 1");
 }
 
 #[test]
