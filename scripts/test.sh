@@ -72,7 +72,7 @@ run_program() { # size, folder and command
 }
 export -f run_program
 
-# Runs all test programs, several at a time: those of `bench`, whose compilation fills waits of others, then the largest.
+# Runs all test programs, several at a time: those of `bench`, whose compilation fills waits of others, then by size.
 run_programs() {
   local host
   host=$(rustc -vV | awk '/^host:/ { print toupper($2) }' | tr - _)
@@ -82,7 +82,10 @@ run_programs() {
     echo "error: the tests do not compile, see above"
     return 1
   fi
-  { printf '0\t%s\tscripts/bench_tests.sh test\n' "$PWD"; sort -rn "$TEST_QUEUE"; } | tr '\n' '\0' |
+  # Those of the root package start programs and take longest, so they begin first.
+  awk -F '\t' -v OFS='\t' -v root="$PWD" '{ $1 = sprintf("%.0f", $2 == root ? $1 * 1000 : $1) } 1' "$TEST_QUEUE" |
+    sort -rn >"$work/ordered"
+  { printf '0\t%s\tscripts/bench_tests.sh test\n' "$PWD"; cat "$work/ordered"; } | tr '\n' '\0' |
     xargs -0 -n 1 -P "$lanes" bash -c 'run_program "$1"' run_program
 }
 
