@@ -11,7 +11,7 @@
 //!   [`flush_message`] from publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the mapping
 //!   from a URL to a file below the document root; [`sling_url`], the parts of a URL path; [`decimal_digits`] for
 //!   numbers in them; [`html_charset`], the declared charset of a page; the [`request_histogram`] of `/metrics`;
-//!   [`request_head`], the host and the framing of a request.
+//!   [`request_head`], the host and the framing of a request; [`http_date`], times in headers.
 //! * Configuration: [`config`], the sections about listeners, logs and outgoing requests.
 //!
 //! Not here: content, caching rules, templates, routes.
@@ -21,6 +21,7 @@ mod error;
 pub mod flush_message;
 pub mod html_charset;
 pub mod http1_response_head;
+pub mod http_date;
 pub mod ip_network;
 mod log;
 mod outgoing;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tympan_web::html_charset;
+use tympan_web::http_date::format_http_date;
 
 use crate::cache::OpenCacheFile;
 use crate::cache::surrogate_key::STORED_KEYS_HEADER;
@@ -101,8 +102,9 @@ fn build_headers(name: &Path, cached: &OpenCacheFile, now: SystemTime) -> Header
         headers.insert(header::CONTENT_TYPE, media_type_of_file(name, &cached.body));
     }
     if !headers.contains_key(header::LAST_MODIFIED) {
-        let date = httpdate::fmt_http_date(cached.fetched_at);
-        insert_header(&mut headers, header::LAST_MODIFIED, &date);
+        if let Some(date) = format_http_date(cached.fetched_at) {
+            insert_header(&mut headers, header::LAST_MODIFIED, &date);
+        }
     }
     if !headers.contains_key(header::ETAG) {
         insert_header(&mut headers, header::ETAG, &build_etag(cached));
