@@ -5,7 +5,7 @@
 
 mod variant_refusal;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use crate::cache::response_memory::{
     SMALL_TLS_BODY_BYTES, add_vary_accept_encoding, is_encodable,
 };
 use crate::cache::ttl::StaleLenience;
+use crate::cache::vary::VarySelection;
 use crate::cache::{CacheFileLookup, CacheFileStamp, Docroot, OpenCacheFile};
 use crate::config::{CacheConfig, FlushMode};
 use crate::dispatcher_parts::DispatcherParts;
@@ -57,7 +58,16 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 struct CacheFileLocation<'a> {
     docroot: &'a Docroot,
     cache: &'a CacheConfig,
+    /// The file of the page, or of the variant for the request's headers.
     file: &'a Path,
+    /// The file of the page.
+    page_file: &'a Path,
+}
+
+/// The file that a request may get, or the place for it.
+struct SelectedFile {
+    file: PathBuf,
+    lookup: CacheFileLookup,
 }
 
 /// Answers page requests from document roots and renders, according to one configuration.
@@ -128,8 +138,15 @@ impl CachedPageService {
                 .await;
         };
         let docroot = root.docroot_for_reading();
-        let location = CacheFileLocation { docroot: &docroot, cache, file };
-        match docroot.look_up_file(file, cache.enable_ttl) {
+        let page_file = file;
+        let selected = self.look_up_for_request(exchange, (&docroot, cache), page_file);
+        let (file, lookup) = match selected {
+            Ok(SelectedFile { file, lookup }) => (file, Ok(lookup)),
+            Err(error) => (page_file.to_owned(), Err(error)),
+        };
+        let file = file.as_path();
+        let location = CacheFileLocation { docroot: &docroot, cache, file, page_file };
+        match lookup {
             Err(error) => {
                 let path = farm.absolute_path(file);
                 tracing::warn!(file = %path.display(), reason = %error, "cannot read a cache file");
@@ -158,6 +175,45 @@ impl CachedPageService {
                 }
             }
         }
+    }
+
+    /// Looks up the file of a page, or that of the variant for the request if the page's own is for other requests.
+    fn look_up_for_request(
+        &self,
+        exchange: &RequestExchange<'_>,
+        (docroot, cache): (&Docroot, &CacheConfig),
+        page_file: &Path,
+    ) -> std::io::Result<SelectedFile> {
+        let page = docroot.look_up_file(page_file, cache.enable_ttl)?;
+        let selection = match &page {
+            CacheFileLookup::File(cached) => cached.selection(),
+            CacheFileLookup::Absent | CacheFileLookup::Directory => None,
+        };
+        let headers = selection.as_ref().map(|_| selecting_headers(exchange));
+        let (Some(selection), Some(headers)) = (selection, headers) else {
+            return Ok(SelectedFile { file: page_file.to_owned(), lookup: page });
+        };
+        if selection.matches(&headers) {
+            return Ok(SelectedFile { file: page_file.to_owned(), lookup: page });
+        }
+        let [first, second] = selection.variant_files(page_file, &headers);
+        let mut free_file = None;
+        for file in [&first, &second] {
+            match docroot.look_up_file(file, cache.enable_ttl)? {
+                CacheFileLookup::File(cached)
+                    if cached.selection().is_none_or(|own| own.matches(&headers)) =>
+                {
+                    let lookup = CacheFileLookup::File(cached);
+                    return Ok(SelectedFile { file: file.clone(), lookup });
+                }
+                CacheFileLookup::File(_) => {}
+                CacheFileLookup::Absent | CacheFileLookup::Directory => {
+                    free_file = free_file.or(Some(file));
+                }
+            }
+        }
+        let file = free_file.unwrap_or(&first).clone();
+        Ok(SelectedFile { file, lookup: CacheFileLookup::Absent })
     }
 
     fn assess_cache_file(
@@ -244,6 +300,7 @@ impl CachedPageService {
         cached: OpenCacheFile,
     ) -> std::io::Result<DispatcherResponse> {
         let view = exchange.view;
+        let cached_selection = cached.selection();
         let CacheFileHead { mut headers, etag, modification_time } =
             file_response::read_cache_file_head(location.file, &cached, self.runtime.clock.now());
         if location.cache.compress && is_encodable(&headers) {
@@ -269,8 +326,12 @@ impl CachedPageService {
         let mut response = Response::new(body);
         *response.status_mut() = conditional.status;
         *response.headers_mut() = conditional.headers;
-        // For a page that only the list of vanity URLs permits, the rules alone do not decide.
-        if exchange.farm.config.vanity_urls.is_some() && !is_accepted(&exchange.farm.config, view) {
+        // For a page that only the list of vanity URLs permits, the rules alone do not decide. The memory does not compare
+        // the headers that select a variant.
+        let farm = &exchange.farm.config;
+        let is_for_some =
+            cached_selection.is_some_and(|own| own.may_separate_requests(&farm.client_headers));
+        if is_for_some || farm.vanity_urls.is_some() && !is_accepted(farm, view) {
             return Ok(response.into());
         }
         let source = ResponseSource {
@@ -321,7 +382,7 @@ impl CachedPageService {
         let FetchRole::Lead(ticket) = self.fetch_coalescer.join_or_lead(&key) else {
             return self.serve_old_file(exchange, location, cached);
         };
-        if let Some(newer) = self.recheck_cache_file(location, exchange.view) {
+        if let Some(newer) = self.recheck_cache_file(location, exchange) {
             ticket.finish_fetch(FetchOutcome::Retry);
             return self.serve_hit(exchange, location, newer).await;
         }
@@ -461,7 +522,7 @@ impl CachedPageService {
         ticket: FetchTicket,
     ) -> DispatcherResponse {
         if !needs_permission(exchange)
-            && let Some(newer) = self.recheck_cache_file(location, exchange.view)
+            && let Some(newer) = self.recheck_cache_file(location, exchange)
         {
             ticket.finish_fetch(FetchOutcome::Retry);
             return self.serve_hit(exchange, location, newer).await;
@@ -483,6 +544,11 @@ impl CachedPageService {
             self.metrics.increment(DispatcherCounter::Coalesced);
         }
         Some(match fetch.wait_as_visitor(waiting).await {
+            FetchWaitResult::Finished(FetchOutcome::Shared(page))
+                if !is_page_for_request(page.selection.as_ref(), exchange) =>
+            {
+                self.serve_other_variant(exchange, location).await
+            }
             FetchWaitResult::Finished(FetchOutcome::Shared(page)) => {
                 let response = self.serve_fetched_page(exchange, &page, &page.stored_headers);
                 exchange.outcome = CacheOutcome::Miss { is_collapsed: true };
@@ -498,7 +564,7 @@ impl CachedPageService {
                 }
             }
             FetchWaitResult::Finished(FetchOutcome::Retry) => {
-                let newer = self.recheck_cache_file(location, exchange.view)?;
+                let newer = self.recheck_cache_file(location, exchange)?;
                 self.serve_hit(exchange, location, newer).await
             }
             FetchWaitResult::FetchSelf => {
@@ -518,18 +584,34 @@ impl CachedPageService {
         })
     }
 
+    /// Responds to a visitor who waited for a page that turned out to be for visitors with other headers.
+    async fn serve_other_variant(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+    ) -> DispatcherResponse {
+        // Each fetch may vary by other headers.
+        if std::mem::replace(&mut exchange.has_waited_in_vain, true) {
+            let reason = NotCacheableReason::Vary;
+            return self.forward_uncached(exchange, VisitorBody::empty(), reason).await;
+        }
+        Box::pin(self.serve_from_docroot(exchange, location.page_file)).await
+    }
+
     /// Looks up the file again, because another fetch may have ended in the meantime.
     fn recheck_cache_file(
         &self,
         location: &CacheFileLocation<'_>,
-        view: &RequestView,
+        exchange: &RequestExchange<'_>,
     ) -> Option<OpenCacheFile> {
-        match location.docroot.look_up_file(location.file, location.cache.enable_ttl) {
-            Ok(CacheFileLookup::File(cached)) => (self.assess_cache_file(location, view, &cached)
-                == CacheFileFreshness::Valid)
-                .then_some(cached),
-            _ => None,
-        }
+        let lookup = location.docroot.look_up_file(location.file, location.cache.enable_ttl);
+        let Ok(CacheFileLookup::File(cached)) = lookup else { return None };
+        let is_for_request =
+            cached.selection().is_none_or(|own| own.matches(&selecting_headers(exchange)));
+        let is_valid = is_for_request
+            && self.assess_cache_file(location, exchange.view, &cached)
+                == CacheFileFreshness::Valid;
+        is_valid.then_some(cached)
     }
 
     fn begin_fetch(
@@ -643,6 +725,16 @@ impl CachedPageService {
             format!("cache-action for [{}]: {action}", exchange.view.path)
         });
     }
+}
+
+/// Returns the headers of the request that would be sent to a render to fill the cache.
+fn selecting_headers(exchange: &RequestExchange<'_>) -> HeaderMap {
+    request_headers(&exchange.farm.config, exchange.view, ForwardPurpose::Cache)
+}
+
+/// Returns true if a page with this selection may be sent to the visitor.
+fn is_page_for_request(selection: Option<&VarySelection>, exchange: &RequestExchange<'_>) -> bool {
+    selection.is_none_or(|own| own.matches(&selecting_headers(exchange)))
 }
 
 /// The allowances of a render for an expired copy.

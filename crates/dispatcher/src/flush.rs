@@ -48,8 +48,9 @@ use crate::cache::cacheability::check_request_cacheable;
 use crate::cache::page_variant;
 use crate::cache::response_memory::{DispatcherResponse, ResponseMemory};
 use crate::cache::surrogate_key::{SURROGATE_KEY_HEADER, flushed_keys};
+use crate::cache::vary::HEADER_VARIANT_SLOTS;
 use crate::config::front_settings::RequestGate;
-use crate::config::{CacheConfig, FlushMode};
+use crate::config::FlushMode;
 use crate::dispatcher_parts::DispatcherParts;
 use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::own_response::own_response;
@@ -78,10 +79,7 @@ const MAX_FLUSH_BODY_BYTES: u64 = 1024 * 1024;
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns the handles of the variants of files.
-fn variant_handles_of(cache: &CacheConfig, files: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
-    if cache.key_params.rules.is_empty() {
-        return Vec::new();
-    }
+fn variant_handles_of(files: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let pages = files.iter().filter(|file| !page_variant::is_variant_file(file));
     pages.map(|file| page_variant::variants_handle(file)).collect()
 }
@@ -258,7 +256,11 @@ impl FlushService {
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
         let (fetches, clock) = (Arc::clone(&self.fetch_coalescer), self.runtime.clock.clone());
         let absolute = farm.absolute_path(&file);
-        let variants = variant_handles_of(cache, &BTreeSet::from([file.clone()]));
+        let variants = variant_handles_of(&BTreeSet::from([file.clone()]));
+        // The handle of a page covers them, but a page with a query has none.
+        let slots = 0..if page_variant::is_variant_file(&file) { HEADER_VARIANT_SLOTS } else { 0 };
+        let slot_files: Vec<PathBuf> =
+            slots.map(|slot| page_variant::header_variant_file(&file, slot)).collect();
         let effect = file_effect(cache, FlushAction::Activate);
         let work = move || -> std::io::Result<bool> {
             root.record_flush(clock.tick());
@@ -269,7 +271,9 @@ impl FlushService {
                         flush_names_file(FlushAction::Activate, handle, relative_file)
                     })
                 };
-                file_in_fetch == absolute || variants.iter().any(is_variant)
+                file_in_fetch == absolute
+                    || variants.iter().any(is_variant)
+                    || relative_file.is_some_and(|own| slot_files.iter().any(|slot| slot == own))
             });
             let docroot = root.docroot_for_writing()?;
             let mut is_cached = absolute.symlink_metadata().is_ok();
@@ -279,12 +283,15 @@ impl FlushService {
                 let result = docroot.flush_handles(&targets, &BTreeSet::new());
                 is_cached |= result.removed_count + result.marked_count > 0;
                 result.first_error.map_or(Ok(()), Err)?;
-                match mode {
-                    FlushMode::Soft => {
-                        docroot.mark_file_stale(&file).first_error.map_or(Ok(()), Err)
+                for file in slot_files.iter().filter(|file| docroot.exists(file)).chain([&file]) {
+                    match mode {
+                        FlushMode::Soft => {
+                            docroot.mark_file_stale(file).first_error.map_or(Ok(()), Err)?;
+                        }
+                        FlushMode::Delete => docroot.remove_cache_file(file)?,
                     }
-                    FlushMode::Delete => docroot.remove_cache_file(&file),
                 }
+                Ok::<_, std::io::Error>(())
             })?;
             Ok(is_cached)
         };
@@ -370,12 +377,10 @@ impl FlushService {
             let refetch_files: BTreeSet<PathBuf> =
                 refetch_targets.iter().map(|target| target.file.clone()).collect();
             let handles = candidate_paths(&message.handle);
-            let mut variants = variant_handles_of(cache, &refetch_files);
-            if !cache.key_params.rules.is_empty() {
-                // The handle of a file, such as an asset, is not a prefix of its variants' names.
-                let files = handles.iter().filter(|handle| handle.extension().is_some());
-                variants.extend(files.map(|handle| page_variant::variants_handle(handle)));
-            }
+            let mut variants = variant_handles_of(&refetch_files);
+            // The handle of a file, such as an asset, is not a prefix of its variants' names.
+            let files = handles.iter().filter(|handle| handle.extension().is_some());
+            variants.extend(files.map(|handle| page_variant::variants_handle(handle)));
             let flush = DocrootFlush {
                 handles,
                 variant_handles: variants,

@@ -10,6 +10,7 @@ use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 use crate::cache::OWN_FILE_PREFIX;
 use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::page_variant::{self, TEMPORARY_SUFFIX_BYTES};
+use crate::cache::vary::VaryRule;
 use crate::config::FarmConfig;
 use crate::request::view::RequestView;
 use crate::request::view::VisitorSession;
@@ -125,6 +126,9 @@ pub(crate) fn check_response_cacheable(
     }
     if has_header_token(headers, "pragma", &["no-cache"]) {
         return Err(NotCacheableReason::Pragma);
+    }
+    if VaryRule::parse(headers) == VaryRule::Own {
+        return Err(NotCacheableReason::Vary);
     }
     let is_empty =
         headers.get(header::CONTENT_LENGTH).is_some_and(|length| length.as_bytes() == b"0");

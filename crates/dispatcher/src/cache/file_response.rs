@@ -11,6 +11,7 @@ use tympan_web::html_charset;
 use crate::cache::OpenCacheFile;
 use crate::cache::surrogate_key::STORED_KEYS_HEADER;
 use crate::cache::ttl::STORED_LENIENCE_HEADER;
+use crate::cache::vary::STORED_VARY_HEADER;
 use crate::edge::response_plan::{ResponsePlan, StoredEntity, plan_response, truncate_to_seconds};
 
 /// The name under which a header file stores a render's tag; visitors see it only where `/headers` names `ETag`.
@@ -123,6 +124,7 @@ pub(crate) fn remove_internal_headers(headers: &mut HeaderMap) {
         STORED_ETAG_HEADER,
         STORED_LAST_MODIFIED_HEADER,
         STORED_LENIENCE_HEADER,
+        STORED_VARY_HEADER,
     ] {
         headers.remove(name);
     }

@@ -20,6 +20,7 @@ pub(crate) mod surrogate_key;
 pub(crate) mod tar_archive;
 pub(crate) mod ttl;
 pub(crate) mod variant_limiter;
+pub(crate) mod vary;
 
 mod confined_open;
 mod docroot;

@@ -62,7 +62,7 @@ pub(crate) enum DispatcherCounter {
     VariantsReplaced,
     CoalescingFailures,
     CookiesOmitted,
-    VariesOmitted,
+    HeaderVariants,
 }
 
 /// All counters with their name and help text.
@@ -275,10 +275,11 @@ const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
          those that are for one visitor.",
     ),
     (
-        DispatcherCounter::VariesOmitted,
-        "varies_omitted",
-        "Pages that were stored although their `Vary` allows different responses for one URL; only the URL \
-         distinguishes cached pages.",
+        DispatcherCounter::HeaderVariants,
+        "header_variants",
+        "Pages that were stored for visitors with the same values of the request headers that their `Vary` names; if \
+         it rises as fast as the misses, each visitor has values of their own, and the farm should not pass that \
+         header on (`/clientheaders`).",
     ),
 ];
 

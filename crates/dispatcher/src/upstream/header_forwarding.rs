@@ -36,6 +36,18 @@ const FORWARDED_KEY_SIZE: HeaderName = HeaderName::from_static("x-forwarded-ssl-
 const FORWARDED_SESSION: HeaderName = HeaderName::from_static("x-forwarded-ssl-session-id");
 const FORWARDED_CERTIFICATE: HeaderName = HeaderName::from_static("x-forwarded-ssl-client-cert");
 
+/// The headers about the visitor's connection, which are sent whatever the policy for client headers is.
+const ADDED_HEADERS: [HeaderName; 8] = [
+    VIA,
+    FORWARDED_FOR,
+    FORWARDED_PORT,
+    FORWARDED_SSL,
+    FORWARDED_CIPHER,
+    FORWARDED_KEY_SIZE,
+    FORWARDED_SESSION,
+    FORWARDED_CERTIFICATE,
+];
+
 /// The number of dispatchers after which a request is considered to loop.
 const MAX_DISPATCHER_HOPS: usize = 8;
 
@@ -59,6 +71,31 @@ pub(crate) fn request_headers(
         headers.insert(REFUSED_READINGS, refused);
     }
     headers
+}
+
+/// Returns true if requests to renders for the same URL may differ in the header `name`, when the client's headers are
+/// forwarded by this policy and responses are to be stored.
+pub(crate) fn may_differ_between_requests(policy: &ClientHeaderPolicy, name: &HeaderName) -> bool {
+    let is_constant = is_hop_by_hop(name)
+        || CONDITIONAL_HEADERS.contains(name)
+        || [
+            ACCEPT_ENCODING,
+            CONTENT_LENGTH,
+            EXPECT,
+            REFUSED_READINGS,
+            SERVER_AGENT_HEADER,
+            SURROGATE_CAPABILITY_HEADER,
+        ]
+        .contains(name);
+    if is_constant {
+        return false;
+    }
+    match policy {
+        ClientHeaderPolicy::All => true,
+        ClientHeaderPolicy::Only(names) => {
+            ADDED_HEADERS.contains(name) || names.iter().any(|own| own == name.as_str())
+        }
+    }
 }
 
 /// Returns the readings of the path that the filter refuses although it permits the literal text.

@@ -3,6 +3,8 @@
 //! Invariants
 //! * A stored file carries the time before the request was sent, so that every later flush counts.
 //! * Waiting visitors get the stored headers, and nothing meant only for the visitor who caused the fetch (cookies).
+//! * A page carries the request headers that its `Vary` names, as they were sent to the render, and visitors with others
+//!   do not get it.
 //! * An incomplete response is never stored.
 //! * A 304 renews a copy only if it is still the file that was revalidated; otherwise the whole page is requested.
 
@@ -28,6 +30,7 @@ use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::response_memory::ResponseMemory;
 use crate::cache::surrogate_key::{STORED_KEYS_HEADER, SURROGATE_KEY_HEADER, surrogate_keys};
 use crate::cache::ttl::{STORED_LENIENCE_HEADER, StaleLenience, response_expiry};
+use crate::cache::vary::{STORED_VARY_HEADER, VaryRule, VarySelection};
 use crate::cache::{
     CacheFileLookup, CacheFileStamp, DocrootState, NewCacheFile, OpenCacheFile, TemporaryCacheFile,
 };
@@ -86,9 +89,6 @@ pub(crate) fn is_outdated_response(min_sequence: Option<u64>, headers: &HeaderMa
         .and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
     min_sequence.zip(reached).is_some_and(|(min_sequence, reached)| reached < min_sequence)
 }
-
-/// The headers that are the same in every request for a page to be stored.
-const CONSTANT_REQUEST_HEADERS: [&[u8]; 2] = [b"accept-encoding", b"surrogate-capability"];
 
 /// Fetches pages from renders and stores them.
 #[derive(Debug)]
@@ -244,7 +244,9 @@ impl FetchTask {
         let Some(copy) = sibling_copy::fetch_sibling_copy(&farm, target, host, sent).await else {
             return Some(ticket);
         };
-        if is_flushed_since(root, &farm.config, &self.fetch.file, copy.fetch_time) {
+        // The sibling cannot know the headers of this visitor.
+        let is_selected = VarySelection::from_stored(&copy.headers).is_some();
+        if is_selected || is_flushed_since(root, &farm.config, &self.fetch.file, copy.fetch_time) {
             return Some(ticket);
         }
         let mut headers = copy.headers.clone();
@@ -308,6 +310,10 @@ impl FetchTask {
         else {
             return None;
         };
+        // A 304 by date says nothing about the copy of a visitor with other headers.
+        if copy.selection().is_some_and(|own| !own.matches(&self.fetch.call.headers)) {
+            return None;
+        }
         let now = self.fetcher.runtime.clock.now();
         let facts = docroot.freshness_facts(cache, &self.fetch.file, &self.fetch.path, &copy, now);
         RevalidationRequest::for_copy(&copy, facts, cache.stale_limits(), cache.revalidate)
@@ -419,6 +425,9 @@ impl FetchTask {
     /// Returns the time for which an error is cached: as configured in the farm, and no longer than the render allows.
     fn negative_ttl(&self, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
         let time = negative_cache::negative_ttl(&self.farm.config, status)?;
+        if VaryRule::parse(headers).may_separate_requests(&self.farm.config.client_headers) {
+            return None;
+        }
         let is_for_all = check_response_cacheable(StatusCode::OK, headers)
             .map_or_else(|reason| reason == NotCacheableReason::EmptyBody, |()| true);
         is_for_all.then_some(time)
@@ -708,33 +717,22 @@ impl FetchTask {
         }
     }
 
-    /// Warns, once for each URL pattern, of a page that its render does not intend for everyone who gets it.
+    /// Counts a page that is not the same for everyone, and warns of cookies, once for each URL pattern.
     fn warn_of_ignored_headers(&self, head: &StorableHead) {
-        let lists = head.headers.get_all(header::VARY).into_iter();
-        let names = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
-        let mut names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
-        let is_same =
-            |name: &[u8]| CONSTANT_REQUEST_HEADERS.iter().any(|own| name.eq_ignore_ascii_case(own));
-        let varies = names.any(|name| !is_same(name));
-        for (is_there, counter, name) in [
-            (
-                head.headers.contains_key(header::SET_COOKIE),
-                DispatcherCounter::CookiesOmitted,
-                "Set-Cookie",
-            ),
-            (varies, DispatcherCounter::VariesOmitted, "Vary"),
-        ] {
-            if !is_there {
-                continue;
-            }
-            self.fetcher.metrics.increment(counter);
-            if let Some(pattern) = self.farm.farm_metrics.first_warning(name, &self.fetch.path) {
-                tracing::warn!(farm = %self.farm.config.name, path = %pattern, reason = name,
-                    "pages cached for everyone despite a header of their render");
-                self.fetcher.runtime.write_log(LogLevel::Warn, || {
-                    format!("Stored despite its {name} header: {pattern}")
-                });
-            }
+        if VaryRule::parse(&head.headers).may_separate_requests(&self.farm.config.client_headers) {
+            self.fetcher.metrics.increment(DispatcherCounter::HeaderVariants);
+        }
+        if !head.headers.contains_key(header::SET_COOKIE) {
+            return;
+        }
+        self.fetcher.metrics.increment(DispatcherCounter::CookiesOmitted);
+        let name = "Set-Cookie";
+        if let Some(pattern) = self.farm.farm_metrics.first_warning(name, &self.fetch.path) {
+            tracing::warn!(farm = %self.farm.config.name, path = %pattern, reason = name,
+                "pages cached for everyone despite a header of their render");
+            self.fetcher.runtime.write_log(LogLevel::Warn, || {
+                format!("Stored despite its {name} header: {pattern}")
+            });
         }
     }
 
@@ -759,18 +757,23 @@ impl FetchTask {
     fn stored_headers(&self, all: &HeaderMap) -> HeaderMap {
         let mut stored = HeaderMap::new();
         let names = self.farm.config.cache.as_ref().map(|cache| &cache.headers);
+        let selection = VarySelection::of_response(all, &self.fetch.call.headers);
         for (name, value) in all {
             let is_named = PROTECTIVE_HEADERS.contains(&name.as_str())
                 || names.is_some_and(|names| names.iter().any(|own| own == name.as_str()));
             // A cookie belongs to one visitor; a length or date would contradict the file's.
             let is_own = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name);
-            // Needed when the file is served later, to find its includes.
-            if (is_named || *name == INCLUDE_HEADER) && !is_own {
+            // Needed when the file is served later, to find its includes, and by caches behind this one.
+            let is_needed = *name == INCLUDE_HEADER || *name == header::VARY && selection.is_some();
+            if (is_named || is_needed) && !is_own {
                 stored.append(name, value.clone());
             }
         }
         for value in all.get_all(SURROGATE_KEY_HEADER) {
             stored.append(STORED_KEYS_HEADER, value.clone());
+        }
+        if let Some(selection) = selection.as_ref().and_then(VarySelection::to_value) {
+            stored.insert(STORED_VARY_HEADER, selection);
         }
         let cache = self.farm.config.cache.as_ref();
         if cache.is_some_and(|cache| cache.revalidate != RevalidateMode::Never) {
@@ -814,6 +817,7 @@ impl FetchTask {
                 None => self.fetch.cache_info.to_owned(),
                 Some(reason) => format!("not cacheable: {reason}"),
             },
+            selection: VarySelection::of_response(&head.headers, &self.fetch.call.headers),
         })
     }
 

@@ -55,6 +55,7 @@ mod streams;
 mod tls;
 mod variant_limit;
 mod variants;
+mod vary;
 mod warm_up;
 
 tympan_testkit::every_test_file_is_listed!();
