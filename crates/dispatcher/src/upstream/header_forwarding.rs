@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
     VIA,
 };
@@ -26,7 +26,8 @@ const SERVER_AGENT_HEADER: HeaderName = HeaderName::from_static("server-agent");
 const DISPATCHER_AGENT_VALUE: HeaderValue = HeaderValue::from_static("Communique-Dispatcher");
 /// The header that tells a render that includes are processed (ESI 1.0, section 6).
 const SURROGATE_CAPABILITY_HEADER: HeaderName = HeaderName::from_static("surrogate-capability");
-const SSI_CAPABILITY_VALUE: HeaderValue = HeaderValue::from_static("tympan=\"SSI/1.0\"");
+const SSI_CAPABILITY_VALUE: HeaderValue =
+    HeaderValue::from_static("tympan=\"SSI/1.0\"");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
@@ -144,8 +145,19 @@ pub(crate) fn proxy_headers(
             headers.remove(name);
         }
     }
+    join_cookie_lines(&mut headers);
     add_dispatcher_headers(&mut headers, request);
     headers
+}
+
+/// Joins the cookie lines of HTTP/2 into the one that HTTP/1.1 has (RFC 9113, section 8.2.3).
+fn join_cookie_lines(headers: &mut HeaderMap) {
+    let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if lines.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 fn add_dispatcher_headers(headers: &mut HeaderMap, request: &RequestView) {
