@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tympan_notation::ByteSize;
 
-use super::access_list::{AccessList, RuleVerdict, read_access_list};
+use super::access_list::{AccessList, RuleVerdict, read_access_list, read_path_list};
 use super::disk_quota::DiskQuota;
 use super::reader::{ConfigEntry, ConfigReader};
 use crate::cache::freshness::GracePeriod;
@@ -206,7 +206,11 @@ pub(super) fn read_cache(reader: &mut ConfigReader, block: &ConfigBlock) -> Cach
                 let is_of_flushes = entry.name() == "invalidate";
                 let safe = if is_of_flushes { RuleVerdict::Allow } else { RuleVerdict::Deny };
                 let block = reader.read_block(&entry);
-                let Some(list) = block.map(|block| read_access_list(reader, block, safe)) else {
+                let read = |block| match entry.name() {
+                    "rules" => read_path_list(reader, block),
+                    _ => read_access_list(reader, block, safe),
+                };
+                let Some(list) = block.map(read) else {
                     continue;
                 };
                 match entry.name() {

@@ -529,3 +529,36 @@ fn ca67_pages_behind_a_session_are_not_cached() {
     assert_eq!(verdict(&front, "GET", "/a.html", &[]), expected);
     assert_eq!(front.files(), Vec::<String>::new());
 }
+
+#[test]
+fn rules_may_name_parts_of_the_path() {
+    let origin = html();
+    let front = Front::start(&Setup {
+        cache: "/rules {
+            /0 { /type \"deny\" /glob \"*\" }
+            /1 { /type \"allow\" /path \"/content/*\" /extension '(html|json)' }
+            /2 { /type \"deny\" /selectors \"search\" /extension \"html\" }
+            /3 { /type \"deny\" /suffix \"/private/*\" }
+            /4 { /type \"allow\" /glob \"*.print.html\" /selectors \"print\" }
+        }",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    let check = |target: &str, is_cached: bool| {
+        let expected = match is_cached {
+            true => "target file cached",
+            false => "not cacheable: request URL is missing in cache rules",
+        };
+        assert_eq!(verdict(&front, "GET", target, &[]), expected, "{target}");
+    };
+    check("/content/a.html", true);
+    check("/content/a.json", true);
+    check("/content/a.xml", false);
+    check("/other/a.html", false);
+    check("/content/a.search.html", false);
+    check("/content/a.x.search.html", false);
+    check("/content/a.search.json", true);
+    check("/content/a.html/x.html", true);
+    check("/content/a.html/private/x.html", false);
+    check("/other/a.print.html", true);
+}
