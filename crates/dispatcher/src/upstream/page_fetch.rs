@@ -881,6 +881,12 @@ fn commit_new_file(
     if let Some(tags) = tags {
         tags.record_keys(destination, &keys);
     }
+    if let (Some(root), Some(cache)) = (&farm.docroot, &farm.config.cache)
+        && let Err(error) = root.docroot_for_reading().create_missing_stat_files(destination, cache)
+    {
+        // The file stays, and goes stale with flushes of its neighbors.
+        tracing::debug!(reason = %error, "cannot create a `.stat` file");
+    }
     Ok(())
 }
 
