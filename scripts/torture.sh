@@ -115,7 +115,8 @@ dispatcher() {
   run "both lanes" env TYMPAN_CASES="${CASES:-2000}" cargo test -p tympan-dispatcher --test it -- both_lanes
   run "kills of the dispatcher" env TYMPAN_KILLS="${KILLS:-500}" cargo test -p tympan-dispatcher --test it -- --nocapture crash
   run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh any glob cache_path flush_message request proxy_protocol \
-    dispatcher_gossip dispatcher_headers dispatcher_http2 dispatcher_lane dispatcher_plan dispatcher_url
+    dispatcher_cache_control dispatcher_gossip dispatcher_headers dispatcher_http2 dispatcher_lane dispatcher_plan
+    dispatcher_url dispatcher_vary
 }
 
 program() {

@@ -25,6 +25,7 @@ use super::confined_open;
 use super::file_time::{same_timestamps, to_system_time};
 use super::stored_headers::StoredHeaders;
 use super::usage::DocrootUsage;
+use crate::cache::storage_terms::StoredTerms;
 use crate::cache::suffix_folder;
 use crate::cache::vary::VarySelection;
 use crate::config::ClientHeaderPolicy;
@@ -359,6 +360,11 @@ impl OpenCacheFile {
     /// Returns the request headers that select the file; `None` if it is for everyone.
     pub(crate) fn selection(&self) -> Option<VarySelection> {
         VarySelection::from_stored(&self.headers.as_ref()?.headers)
+    }
+
+    /// Returns the terms of HTTP on which it was stored; `None` if it was stored by other rules.
+    pub(crate) fn terms(&self) -> Option<StoredTerms> {
+        StoredTerms::from_stored(&self.headers.as_ref()?.headers)
     }
 
     /// Returns true if not every request to a farm with this policy may get the file.

@@ -34,11 +34,12 @@ pub enum NotCacheableReason {
     TooManyVariants,
     PathParameters,
     Vary,
+    NoLifetime,
 }
 
 impl NotCacheableReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::NoDocroot,
         Self::PathTooLong,
         Self::TemporaryPathTooLong,
@@ -67,6 +68,7 @@ impl NotCacheableReason {
         Self::TooManyVariants,
         Self::PathParameters,
         Self::Vary,
+        Self::NoLifetime,
     ];
 
     /// Returns true if the request's method is the reason.
@@ -104,6 +106,7 @@ impl fmt::Display for NotCacheableReason {
             Self::Unwritable => "cache file cannot be written",
             Self::PathParameters => "request URL has path parameters",
             Self::Vary => "response varies by more than the cache compares",
+            Self::NoLifetime => "response has no lifetime and nothing to validate it by",
             Self::TooManyVariants => "too many variants of the page were requested",
         })
     }

@@ -83,7 +83,11 @@ pub(crate) fn variant_key<'a>(
     query: Option<&'a str>,
 ) -> Result<Cow<'a, str>, NotCacheableReason> {
     let Some(query) = query else { return Ok(Cow::Borrowed("")) };
-    if cache.ignore_url_params.rules.is_empty() && cache.key_params.rules.is_empty() {
+    let has_lists = !cache.ignore_url_params.rules.is_empty() || !cache.key_params.rules.is_empty();
+    if cache.is_http_cache && cache.key_params.rules.is_empty() {
+        return http_variant_key(cache, query);
+    }
+    if !has_lists {
         return Err(NotCacheableReason::Query);
     }
     let has_keys = !cache.key_params.rules.is_empty();
@@ -100,6 +104,19 @@ pub(crate) fn variant_key<'a>(
     }
     // The order of pairs with the same name may be significant.
     keys.sort_by_cached_key(|pair| parameter_name(pair));
+    Ok(Cow::Owned(keys.join("&")))
+}
+
+/// Returns the key for HTTP, where each query is another resource, in the order of its parameters.
+fn http_variant_key<'a>(
+    cache: &CacheConfig,
+    query: &'a str,
+) -> Result<Cow<'a, str>, NotCacheableReason> {
+    if query.contains(';') || query_pairs(query).count() > MAX_QUERY_PAIRS {
+        return Err(NotCacheableReason::Query);
+    }
+    let is_key = |pair: &&str| parameter_use(cache, pair) != ParameterUse::Ignored;
+    let keys: Vec<&str> = query_pairs(query).filter(is_key).collect();
     Ok(Cow::Owned(keys.join("&")))
 }
 

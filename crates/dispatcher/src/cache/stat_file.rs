@@ -48,7 +48,12 @@ impl Docroot {
             is_marked: cached.marked_at.is_some(),
             flush_time: touched.map(|touched| touched.touched_at),
             previous_flush_time: touched.and_then(|touched| touched.previous_touch),
-            expiry: cached.expires_at,
+            // A file from another program, or from before the farm obeyed HTTP, has no lifetime.
+            expiry: if cache.is_http_cache && cached.terms().is_none() {
+                Some(SystemTime::UNIX_EPOCH)
+            } else {
+                cached.expires_at
+            },
         }
     }
 

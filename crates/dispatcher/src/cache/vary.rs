@@ -130,6 +130,74 @@ impl VarySelection {
     }
 }
 
+/// Puts the languages of `Accept-Language` into one order: the order of languages with the same weight has no meaning
+/// (RFC 9110, section 12.5.4).
+pub(crate) fn sort_languages(headers: &mut HeaderMap) {
+    let lines: Vec<String> = headers
+        .get_all(header::ACCEPT_LANGUAGE)
+        .iter()
+        .filter_map(|line| Some(line.to_str().ok()?.to_ascii_lowercase()))
+        .collect();
+    if lines.is_empty() {
+        return;
+    }
+    let list = lines.join(",");
+    let mut languages: Vec<(u16, &str)> = list.split(',').filter_map(weighted_language).collect();
+    languages.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(right.1)));
+    let sorted: Vec<String> = languages
+        .iter()
+        .map(|(weight, language)| format!("{language};q={}.{:03}", weight / 1000, weight % 1000))
+        .collect();
+    if let Ok(value) = HeaderValue::from_str(&sorted.join(",")) {
+        headers.insert(header::ACCEPT_LANGUAGE, value);
+    }
+}
+
+/// Returns the weight in thousandths and the name of a language; 1000 without a valid weight.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1000")]
+fn weighted_language(member: &str) -> Option<(u16, &str)> {
+    let (language, parameters) = member.split_once(';').unwrap_or((member, ""));
+    let weight =
+        parameters.trim().strip_prefix("q=").and_then(|text| text.trim().parse::<f32>().ok());
+    let weight = weight.map_or(1.0, |weight| weight.clamp(0.0, 1.0));
+    let language = language.trim();
+    (!language.is_empty()).then_some(((weight * 1000.0).round() as u16, language))
+}
+
+/// Returns true if a stored response is in the language that a request prefers to all others, and varies by nothing
+/// else: its origin would choose the same.
+fn is_in_preferred_language(
+    selection: &VarySelection,
+    stored: &HeaderMap,
+    request: &HeaderMap,
+) -> bool {
+    if selection.names != [header::ACCEPT_LANGUAGE] {
+        return false;
+    }
+    let text = |headers: &HeaderMap, name| {
+        Some(headers.get(name)?.to_str().ok()?.trim().to_ascii_lowercase())
+    };
+    let (Some(own), Some(list)) =
+        (text(stored, header::CONTENT_LANGUAGE), text(request, header::ACCEPT_LANGUAGE))
+    else {
+        return false;
+    };
+    let mut languages: Vec<(u16, &str)> = list.split(',').filter_map(weighted_language).collect();
+    languages.sort_by(|left, right| right.0.cmp(&left.0));
+    match languages.as_slice() {
+        [(weight, language)] => *weight > 0 && *language == own,
+        [(weight, language), (next, _), ..] => weight > next && *language == own,
+        [] => false,
+    }
+}
+
+impl VarySelection {
+    /// As [`VarySelection::matches`]; in HTTP also for a response in the language that the request prefers.
+    pub(crate) fn matches_in_http(&self, stored: &HeaderMap, request: &HeaderMap) -> bool {
+        self.matches(request) || is_in_preferred_language(self, stored, request)
+    }
+}
+
 /// Returns a digest of the values of these headers.
 fn digest_values(names: &[HeaderName], request: &HeaderMap) -> [u8; 16] {
     let mut hash = Sha256::new();
@@ -241,6 +309,33 @@ mod tests {
         check(&[("accept-language", "en, de")], &[("accept-language", "de, en")], false);
         check(&[("cookie", "a=1; b=2")], &[("cookie", "a=1"), ("cookie", "b=2")], true);
         check(&[("cookie", "a=1")], &[("cookie", "a=2")], false);
+    }
+
+    #[test]
+    fn languages_have_one_order_and_the_preferred_one_is_known() {
+        let sorted = |list: &str| {
+            let mut map = headers(&[("accept-language", list)]);
+            super::sort_languages(&mut map);
+            map.get("accept-language").unwrap().to_str().unwrap().to_owned()
+        };
+        assert_eq!(sorted("en, de"), "de;q=1.000,en;q=1.000");
+        assert_eq!(sorted("DE,en"), "de;q=1.000,en;q=1.000");
+        assert_eq!(sorted("fr;q=0.5, de;q=1.0, *;q=0"), "de;q=1.000,fr;q=0.500,*;q=0.000");
+        assert_eq!(sorted("en;q=x"), "en;q=1.000");
+        let check = |own: &str, vary: &str, list: &str, expected: bool| {
+            let response = headers(&[("vary", vary), ("content-language", own)]);
+            let first = headers(&[("accept-language", "xx")]);
+            let selection = VarySelection::of_response(&response, &first).unwrap();
+            let request = headers(&[("accept-language", list)]);
+            assert_eq!(selection.matches_in_http(&response, &request), expected, "{own} {list}");
+        };
+        check("de", "accept-language", "fr;q=0.5, de;q=1.0", true);
+        check("de", "accept-language", "de", true);
+        check("de", "accept-language", "fr, de", false);
+        check("de", "accept-language", "de;q=0", false);
+        check("de, en", "accept-language", "de", false);
+        check("de", "accept-language, cookie", "de", false);
+        check("de", "accept-language", "", false);
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(crate) struct FetchedPage {
     pub(crate) cache_info: String,
     /// The request headers that select it; `None` if it is for everyone.
     pub(crate) selection: Option<VarySelection>,
+    /// True if it is for requests with and without `Authorization`.
+    pub(crate) shares_authorized: bool,
 }
 
 /// The body of a fetched page.

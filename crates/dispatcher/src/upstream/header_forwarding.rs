@@ -27,7 +27,7 @@ const DISPATCHER_AGENT_VALUE: HeaderValue = HeaderValue::from_static("Communique
 /// The header that tells a render that includes are processed (ESI 1.0, section 6).
 const SURROGATE_CAPABILITY_HEADER: HeaderName = HeaderName::from_static("surrogate-capability");
 const SSI_CAPABILITY_VALUE: HeaderValue =
-    HeaderValue::from_static("tympan=\"SSI/1.0\"");
+    HeaderValue::from_static("tympan=\"Surrogate/1.0 SSI/1.0\"");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");

@@ -8,6 +8,7 @@
 //! * An incomplete response is never stored.
 //! * A 304 renews a copy only if it is still the file that was revalidated; otherwise the whole page is requested.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,14 +24,18 @@ use tympan_web::flush_message::SEQUENCE_HEADER;
 
 use crate::cache::cacheability::check_response_cacheable;
 use crate::cache::file_response::{
-    is_same_media_type, media_type_of_name, remove_internal_headers, with_declared_charset,
+    INTERNAL_HEADERS, is_same_media_type, media_type_of_name, remove_internal_headers,
+    with_declared_charset,
 };
 use crate::cache::negative_cache::{self, CachedError};
 use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::response_memory::ResponseMemory;
+use crate::cache::storage_terms::{
+    ReceivedResponse, STORED_TERMS_HEADER, StorageTerms, StoredTerms,
+};
 use crate::cache::surrogate_key::{STORED_KEYS_HEADER, SURROGATE_KEY_HEADER, surrogate_keys};
 use crate::cache::ttl::{STORED_LENIENCE_HEADER, StaleLenience, response_expiry};
-use crate::cache::vary::{STORED_VARY_HEADER, VaryRule, VarySelection};
+use crate::cache::vary::{STORED_VARY_HEADER, VaryRule, VarySelection, sort_languages};
 use crate::cache::{
     CacheFileLookup, CacheFileStamp, DocrootState, NewCacheFile, OpenCacheFile, TemporaryCacheFile,
 };
@@ -125,6 +130,24 @@ impl PageFetcher {
             result_sender: Some(first),
         };
         tokio::spawn(lead.run_fetch(ticket));
+        wait
+    }
+
+    /// Stores a response that was received already, and returns the result for its visitor.
+    pub(crate) fn spawn_store(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        (ticket, fetch): (FetchTicket, PageFetch),
+        (response, sent): (UpstreamResponse, (SystemTime, u64)),
+    ) -> oneshot::Receiver<FetchResult> {
+        let (first, wait) = oneshot::channel();
+        let task = FetchTask {
+            fetcher: Arc::clone(self),
+            farm: Arc::clone(farm),
+            fetch,
+            result_sender: Some(first),
+        };
+        tokio::spawn(task.receive_response(ticket, response, sent));
         wait
     }
 
@@ -311,7 +334,7 @@ impl FetchTask {
             return None;
         };
         // A 304 by date says nothing about the copy of a visitor with other headers.
-        if copy.selection().is_some_and(|own| !own.matches(&self.fetch.call.headers)) {
+        if copy.selection().is_some_and(|own| !own.matches(&self.selecting_headers())) {
             return None;
         }
         let now = self.fetcher.runtime.clock.now();
@@ -336,6 +359,9 @@ impl FetchTask {
             return Some(ticket);
         };
         clean_response_headers(&mut headers);
+        if self.check_cacheable(StatusCode::OK, &headers, fetched).is_err() {
+            return Some(ticket);
+        }
         let head =
             StorableHead { headers, fetched_at: fetched, render: response.render, length: None };
         let new_file = self.new_cache_file(&head);
@@ -369,7 +395,7 @@ impl FetchTask {
             format!("Cache file renewed: {}", self.farm.absolute_path(&self.fetch.file).display())
         });
         let page = self.new_page(&head, body, None);
-        ticket.finish_fetch(FetchOutcome::Shared(Arc::clone(&page)));
+        ticket.finish_fetch(self.outcome_for_others(&head, &page));
         self.send_result(FetchResult::Page(page));
         None
     }
@@ -389,8 +415,11 @@ impl FetchTask {
         body.decode_content_codings(&mut parts.headers);
         upstream_response.response = Response::from_parts(parts, body);
         let status = upstream_response.response.status();
-        if let Err(reason) = check_response_cacheable(status, upstream_response.response.headers())
-        {
+        if self.is_http_cache() && status != StatusCode::OK {
+            return self.receive_http_status(ticket, upstream_response, (fetched, epoch)).await;
+        }
+        let checked = self.check_cacheable(status, upstream_response.response.headers(), fetched);
+        if let Err(reason) = checked {
             if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
                 self.remove_file_of_gone_page(&ticket);
             }
@@ -420,6 +449,94 @@ impl FetchTask {
             length,
         };
         self.collect_body(ticket, head, body).await;
+    }
+
+    /// Returns the headers of the request as they select stored responses.
+    fn selecting_headers(&self) -> Cow<'_, HeaderMap> {
+        let headers = &self.fetch.call.headers;
+        if !self.is_http_cache() || !headers.contains_key(header::ACCEPT_LANGUAGE) {
+            return Cow::Borrowed(headers);
+        }
+        let mut headers = headers.clone();
+        sort_languages(&mut headers);
+        Cow::Owned(headers)
+    }
+
+    fn is_http_cache(&self) -> bool {
+        self.farm.config.cache.as_ref().is_some_and(|cache| cache.is_http_cache)
+    }
+
+    /// Returns the terms of HTTP on which a response may be stored.
+    fn storage_terms(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        fetch_time: SystemTime,
+    ) -> Result<StorageTerms, NotCacheableReason> {
+        let cache = self.farm.config.cache.as_ref();
+        StorageTerms::of_response(&ReceivedResponse {
+            status,
+            headers,
+            fetch_time,
+            is_authorized: self.fetch.call.headers.contains_key(header::AUTHORIZATION),
+            default_lifetime: cache.map(|cache| cache.default_lifetime).unwrap_or_default(),
+        })
+    }
+
+    /// Checks if a response may be stored, by the rules of the farm.
+    fn check_cacheable(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        fetch_time: SystemTime,
+    ) -> Result<(), NotCacheableReason> {
+        if self.is_http_cache() {
+            return self.storage_terms(status, headers, fetch_time).map(drop);
+        }
+        check_response_cacheable(status, headers)
+    }
+
+    /// Stores a response with another status than 200 in memory, as HTTP allows, or passes it on.
+    async fn receive_http_status(
+        mut self,
+        ticket: FetchTicket,
+        mut upstream_response: UpstreamResponse,
+        (fetched, epoch): (SystemTime, u64),
+    ) {
+        let status = upstream_response.response.status();
+        let headers = upstream_response.response.headers();
+        let varies =
+            VaryRule::parse(headers).may_separate_requests(&self.farm.config.client_headers);
+        let terms = match varies {
+            true => Err(NotCacheableReason::Vary),
+            false => self.storage_terms(status, headers, fetched),
+        };
+        // A copy stays for `stale-if-error`, and for a range or condition that failed.
+        let replaces_copy = matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
+            || terms.is_ok() && !status.is_server_error();
+        if replaces_copy {
+            self.remove_file_of_gone_page(&ticket);
+        }
+        match terms {
+            Ok(terms) if terms.expiry > fetched => {
+                let time = terms.expiry.duration_since(fetched).unwrap_or_default();
+                self.receive_negative(ticket, upstream_response, fetched, epoch, time).await;
+            }
+            terms => {
+                let configured = self.negative_ttl(status, upstream_response.response.headers());
+                if let (Err(NotCacheableReason::NoLifetime), Some(time)) = (&terms, configured) {
+                    return self
+                        .receive_negative(ticket, upstream_response, fetched, epoch, time)
+                        .await;
+                }
+                let reason = terms.err().unwrap_or(NotCacheableReason::NoLifetime);
+                ticket.finish_fetch(FetchOutcome::Unshared(reason));
+                clean_response_headers(upstream_response.response.headers_mut());
+                let response = upstream_response.response.map(boxed_body);
+                let render = upstream_response.render;
+                self.send_result(FetchResult::Uncached(response, render, reason));
+            }
+        }
     }
 
     /// Returns the time for which an error is cached: as configured in the farm, and no longer than the render allows.
@@ -493,7 +610,8 @@ impl FetchTask {
         time: Duration,
     ) {
         let Some(root) = &self.farm.docroot else { return };
-        let mut headers = self.stored_headers(&parts.headers);
+        let mut headers = self.stored_headers(&parts.headers, (parts.status, fetched));
+        let terms = StoredTerms::from_stored(&headers);
         remove_internal_headers(&mut headers);
         // The file name gives the type of the page, not of the error in its place.
         headers.remove(header::CONTENT_TYPE);
@@ -501,14 +619,15 @@ impl FetchTask {
             headers.insert(header::CONTENT_TYPE, kind.clone());
         }
         let limit = fetched + time;
-        let until =
-            response_expiry(&parts.headers, fetched).map_or(limit, |expires| expires.min(limit));
+        let stated = response_expiry(&parts.headers, fetched).filter(|_| !self.is_http_cache());
+        let until = stated.map_or(limit, |expires| expires.min(limit));
         let status = parts.status;
         let negative = CachedError {
             status,
             headers,
             body,
             fetch_time: fetched,
+            initial_age: terms.map(|terms| terms.initial_age).unwrap_or_default(),
             expiry: until,
             flush_epoch: epoch,
         };
@@ -574,9 +693,22 @@ impl FetchTask {
         }
         let page = self.new_page(&head, FetchedBody::Buffered(bytes), stored.err());
         if let Some(ticket) = ticket {
-            ticket.finish_fetch(FetchOutcome::Shared(Arc::clone(&page)));
+            ticket.finish_fetch(self.outcome_for_others(&head, &page));
         }
         self.send_result(FetchResult::Page(page));
+    }
+
+    /// Returns the outcome of a fetch for waiting visitors: in HTTP, a response without a lifetime is for its own visitor
+    /// until it is validated.
+    fn outcome_for_others(&self, head: &StorableHead, page: &Arc<FetchedPage>) -> FetchOutcome {
+        let is_fresh = !self.is_http_cache()
+            || self
+                .storage_terms(StatusCode::OK, &head.headers, head.fetched_at)
+                .is_ok_and(|terms| terms.expiry > head.fetched_at);
+        match is_fresh {
+            true => FetchOutcome::Shared(Arc::clone(page)),
+            false => FetchOutcome::Unshared(NotCacheableReason::NoLifetime),
+        }
     }
 
     async fn store_body(
@@ -585,7 +717,7 @@ impl FetchTask {
         head: &StorableHead,
         bytes: Bytes,
     ) -> (Option<FetchTicket>, Result<(), NotCacheableReason>) {
-        if bytes.is_empty() {
+        if bytes.is_empty() && !self.is_http_cache() {
             return (Some(ticket), Err(NotCacheableReason::EmptyBody));
         }
         let new_file = self.new_cache_file(head);
@@ -671,7 +803,7 @@ impl FetchTask {
         let growing =
             GrowingFile { file: Arc::new(reader), progress: watcher, length: head.length };
         let page = self.new_page(&head, FetchedBody::Growing(growing), None);
-        ticket.announce_outcome(FetchOutcome::Shared(Arc::clone(&page)));
+        ticket.announce_outcome(self.outcome_for_others(&head, &page));
         self.send_result(FetchResult::Page(page));
         let growth = GrowingFileWriter { temporary, written_bytes: written, progress };
         self.write_growing_file(ticket, &head, growth, body).await;
@@ -742,8 +874,12 @@ impl FetchTask {
         NewCacheFile {
             destination: self.fetch.file.clone(),
             fetched_at: head.fetched_at,
-            headers: self.stored_headers(&head.headers),
-            expires_at: if has_ttl {
+            headers: self.stored_headers(&head.headers, (StatusCode::OK, head.fetched_at)),
+            expires_at: if self.is_http_cache() {
+                // A response without terms is not stored.
+                let terms = self.storage_terms(StatusCode::OK, &head.headers, head.fetched_at);
+                Some(terms.map_or(head.fetched_at, |terms| terms.expiry))
+            } else if has_ttl {
                 response_expiry(&head.headers, head.fetched_at)
             } else {
                 None
@@ -754,18 +890,36 @@ impl FetchTask {
 
     /// Returns the headers that `/headers` names, the protective headers, and the media type if the file name does not
     /// determine it.
-    fn stored_headers(&self, all: &HeaderMap) -> HeaderMap {
+    fn stored_headers(
+        &self,
+        all: &HeaderMap,
+        (status, fetched_at): (StatusCode, SystemTime),
+    ) -> HeaderMap {
         let mut stored = HeaderMap::new();
-        let names = self.farm.config.cache.as_ref().map(|cache| &cache.headers);
-        let selection = VarySelection::of_response(all, &self.fetch.call.headers);
+        let cache = self.farm.config.cache.as_ref();
+        let terms = match self.is_http_cache() {
+            true => self.storage_terms(status, all, fetched_at).ok(),
+            false => None,
+        };
+        let selection = VarySelection::of_response(all, &self.selecting_headers());
         for (name, value) in all {
             let is_named = PROTECTIVE_HEADERS.contains(&name.as_str())
-                || names.is_some_and(|names| names.iter().any(|own| own == name.as_str()));
-            // A cookie belongs to one visitor; a length or date would contradict the file's.
-            let is_own = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name);
+                || cache.is_some_and(|cache| cache.stores_header(name.as_str()))
+                || terms.is_some() && cache.is_some_and(|cache| cache.headers.is_empty())
+                || terms.is_some() && HTTP_HEADERS.contains(name);
+            let is_own = match &terms {
+                Some(terms) => {
+                    [header::CONTENT_LENGTH, header::AGE].contains(name)
+                        || terms.omitted_headers.contains(name)
+                }
+                // A cookie belongs to one visitor; a length or date would contradict the file's.
+                None => [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name),
+            };
             // Needed when the file is served later, to find its includes, and by caches behind this one.
             let is_needed = *name == INCLUDE_HEADER || *name == header::VARY && selection.is_some();
-            if (is_named || is_needed) && !is_own {
+            // A render must not state for the dispatcher for whom a page is.
+            let is_internal = INTERNAL_HEADERS.contains(name);
+            if (is_named || is_needed) && !is_own && !is_internal {
                 stored.append(name, value.clone());
             }
         }
@@ -775,14 +929,20 @@ impl FetchTask {
         if let Some(selection) = selection.as_ref().and_then(VarySelection::to_value) {
             stored.insert(STORED_VARY_HEADER, selection);
         }
-        let cache = self.farm.config.cache.as_ref();
         if cache.is_some_and(|cache| cache.revalidate != RevalidateMode::Never) {
             store_validators(&mut stored, all);
         }
         if cache.is_some_and(|cache| cache.obeys_stale_directives && cache.enable_ttl)
-            && let Some(lenience) = StaleLenience::from_response(all).to_value()
+            && let Some(lenience) = terms
+                .as_ref()
+                .map_or_else(|| StaleLenience::from_response(all), |terms| terms.lenience)
+                .to_value()
         {
             stored.insert(STORED_LENIENCE_HEADER, lenience);
+        }
+        if let Some(terms) = terms {
+            stored.insert(STORED_TERMS_HEADER, terms.to_value());
+            return stored;
         }
         if let Some(kind) = all.get(header::CONTENT_TYPE)
             && !is_same_media_type(kind, &media_type_of_name(&self.fetch.file))
@@ -798,7 +958,8 @@ impl FetchTask {
         body: FetchedBody,
         refused: Option<NotCacheableReason>,
     ) -> Arc<FetchedPage> {
-        let mut stored = self.stored_headers(&head.headers);
+        let mut stored = self.stored_headers(&head.headers, (StatusCode::OK, head.fetched_at));
+        let terms = StoredTerms::from_stored(&stored);
         remove_internal_headers(&mut stored);
         stored.entry(header::CONTENT_TYPE).or_insert_with(|| {
             let kind = media_type_of_name(&self.fetch.file);
@@ -817,7 +978,8 @@ impl FetchTask {
                 None => self.fetch.cache_info.to_owned(),
                 Some(reason) => format!("not cacheable: {reason}"),
             },
-            selection: VarySelection::of_response(&head.headers, &self.fetch.call.headers),
+            selection: VarySelection::of_response(&head.headers, &self.selecting_headers()),
+            shares_authorized: terms.is_none_or(|terms| terms.shares_authorized),
         })
     }
 
@@ -828,6 +990,18 @@ impl FetchTask {
         }
     }
 }
+
+/// The headers that a file of a shared HTTP cache always has: those behind it need them.
+const HTTP_HEADERS: [http::HeaderName; 8] = [
+    header::CACHE_CONTROL,
+    header::CONTENT_ENCODING,
+    header::CONTENT_TYPE,
+    header::DATE,
+    header::ETAG,
+    header::EXPIRES,
+    header::LAST_MODIFIED,
+    header::VARY,
+];
 
 /// The headers by which a render restricts how browsers use a response. They belong to its body: a copy without them
 /// would be less restricted than the render intended, such as an upload that runs as a page.

@@ -27,6 +27,8 @@ mod freshness;
 mod front;
 mod gossip;
 mod hit;
+mod http_cache;
+mod http_cache_suite;
 mod include;
 mod kept;
 mod keys;
