@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "web",
         ],
     ),
+    ("htl", &[]),
     ("jobs", &["blobs", "content", "notation", "web"]),
     ("lab", &["lab-engine", "lab-plan", "lab-tools", "notation", "terminal"]),
     ("lab-engine", &["lab-plan", "notation", "web"]),

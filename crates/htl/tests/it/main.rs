@@ -1,0 +1,1 @@
+//! Tests of the language, one file per subject.
