@@ -89,6 +89,11 @@ impl HtlBudget {
         self.0.bytes_left.get()
     }
 
+    /// Returns the limit of the output, for text that would exceed it.
+    pub(crate) fn output_limit(&self) -> HtlLimit {
+        HtlLimit::OutputBytes(self.0.limits.output_bytes)
+    }
+
     /// Enters a call; it lasts as long as the returned guard.
     pub(crate) fn enter_call(&self) -> Result<CallDepth, HtlLimit> {
         let depth = self.0.depth.get();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::HostError;
-use crate::script::HtlScript;
+use crate::program::HtlScript;
 use crate::value::{HtlDate, HtlValue};
 
 /// What a script needs from outside. One host serves one request, in one thread.

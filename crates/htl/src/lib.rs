@@ -16,9 +16,19 @@
 //! Not here: content, requests, HTTP, the resolution of names of scripts and classes, JavaScript.
 
 mod budget;
+mod compiler;
 mod error;
+mod escape;
+mod format;
 mod host;
+mod java_double;
+mod markup;
+mod operation;
+mod program;
+mod run;
 mod script;
+mod syntax;
+mod uri;
 mod value;
 
 pub use budget::{HtlBudget, HtlLimit, HtlLimits};
@@ -27,5 +37,5 @@ pub use host::{
     HtlHost, HtlOptions, HtlUseRequest, HtlUseResult, ResourceInclusion, ScriptInclusion,
     TranslationRequest,
 };
-pub use script::{HtlScript, HtlTemplate};
-pub use value::{HtlDate, HtlItems, HtlMap, HtlObject, HtlValue};
+pub use program::HtlScript;
+pub use value::{HtlDate, HtlItems, HtlList, HtlMap, HtlObject, HtlTemplate, HtlValue};

@@ -3,11 +3,13 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt::{self, Write};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::HostError;
-use crate::script::HtlTemplate;
+use crate::java_double::write_java_double;
+use crate::program::{HtlScript, ScriptProgram};
 
 /// A value of an expression. Clones are cheap.
 #[derive(Debug, Clone, Default)]
@@ -24,7 +26,7 @@ pub enum HtlValue {
     /// A text.
     Text(Arc<str>),
     /// A list.
-    List(Rc<[HtlValue]>),
+    List(HtlList),
     /// A map with the order of its entries.
     Map(Rc<HtlMap>),
     /// An instant with an offset from UTC.
@@ -88,11 +90,20 @@ pub trait HtlObject: Any + fmt::Debug {
         }
     }
 
-    /// Returns true if the left side of `in` is a property (of a map: a key).
+    /// Returns true if the text on the left side of `in` is in the object: an item of a sequence, a key of a map, a
+    /// property of anything else.
     ///
     /// # Errors
     /// If reading fails.
     fn contains(&self, name: &str) -> Result<bool, HostError> {
+        if let Some(items) = self.items()? {
+            for item in items {
+                if item?.as_text() == Some(name) {
+                    return Ok(true);
+                }
+            }
+            return Ok(false);
+        }
         Ok(self.property(name)?.is_some())
     }
 
@@ -109,6 +120,58 @@ pub struct HtlDate {
     pub millis: i64,
     /// Minutes east of UTC.
     pub offset_minutes: i32,
+}
+
+/// A template of a script, as `data-sly-call` takes it.
+#[derive(Debug, Clone)]
+pub struct HtlTemplate {
+    pub(crate) program: Arc<ScriptProgram>,
+    /// The index of its function.
+    pub(crate) function: usize,
+}
+
+impl HtlTemplate {
+    /// Returns the script that declares the template.
+    #[must_use]
+    pub fn script(&self) -> HtlScript {
+        HtlScript(Arc::clone(&self.program))
+    }
+}
+
+/// A list of values.
+#[derive(Debug, Clone)]
+pub struct HtlList(Rc<ListContents>);
+
+#[derive(Debug)]
+struct ListContents {
+    items: Vec<HtlValue>,
+    /// Lists within each other; scripts may not nest them without end.
+    depth: u32,
+}
+
+impl HtlList {
+    /// Returns how many lists are within each other, this one included.
+    pub(crate) fn depth(&self) -> u32 {
+        self.0.depth
+    }
+}
+
+impl FromIterator<HtlValue> for HtlList {
+    fn from_iter<I: IntoIterator<Item = HtlValue>>(items: I) -> Self {
+        let items: Vec<HtlValue> = items.into_iter().collect();
+        let depth =
+            items.iter().map(|item| if let HtlValue::List(list) = item { list.0.depth } else { 0 });
+        let depth = depth.max().unwrap_or(0).saturating_add(1);
+        Self(Rc::new(ListContents { items, depth }))
+    }
+}
+
+impl Deref for HtlList {
+    type Target = [HtlValue];
+
+    fn deref(&self) -> &[HtlValue] {
+        &self.0.items
+    }
 }
 
 /// From this number of entries on, a map is searched by hash.
@@ -220,7 +283,7 @@ impl HtlValue {
         }
     }
 
-    /// Returns true if a condition with the value holds: not for null, `false`, zero, empty texts, lists and maps.
+    /// Returns true if a condition with the value holds: not for null, `false`, zero, blank texts, empty lists and maps.
     #[must_use]
     pub fn is_true(&self) -> bool {
         match self {
@@ -228,7 +291,7 @@ impl HtlValue {
             Self::Boolean(value) => *value,
             Self::Integer(number) => *number != 0,
             Self::Float(number) => *number != 0.0,
-            Self::Text(text) => !text.is_empty(),
+            Self::Text(text) => !text.trim().is_empty(),
             Self::List(items) => !items.is_empty(),
             Self::Map(map) => !map.is_empty(),
             Self::Date(_) | Self::Template(_) => true,
@@ -236,33 +299,52 @@ impl HtlValue {
         }
     }
 
-    /// Returns the text that an output of the value writes: items of lists with commas between.
+    /// Returns the text that an output of the value writes: items of lists with commas between, decimal fractions as
+    /// Java writes them, dates by ISO 8601, nothing for null and maps.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        self.write_text(&mut text);
+        self.write_text(&mut text, usize::MAX);
         text
     }
 
-    /// Appends [`HtlValue::to_text`].
-    pub(crate) fn write_text(&self, out: &mut String) {
+    /// Appends [`HtlValue::to_text`]; returns false if it stopped because `out` has more than `limit` bytes.
+    pub(crate) fn write_text(&self, out: &mut String, limit: usize) -> bool {
         match self {
-            Self::Null | Self::Template(_) => {}
+            Self::Null | Self::Template(_) | Self::Map(_) => {}
             Self::Boolean(value) => out.push_str(if *value { "true" } else { "false" }),
             Self::Integer(number) => write!(out, "{number}").unwrap_or_default(),
-            Self::Float(number) => write!(out, "{number}").unwrap_or_default(),
+            Self::Float(number) => write_java_double(*number, out),
             Self::Text(text) => out.push_str(text),
             Self::List(items) => {
                 for (number, item) in items.iter().enumerate() {
                     if number > 0 {
                         out.push(',');
                     }
-                    item.write_text(out);
+                    if !item.write_text(out, limit) {
+                        return false;
+                    }
                 }
             }
-            Self::Map(_) | Self::Date(_) => {}
+            Self::Date(date) => write!(out, "{date}").unwrap_or_default(),
             Self::Object(object) => out.push_str(&object.to_text()),
         }
+        out.len() <= limit
+    }
+}
+
+impl fmt::Display for HtlDate {
+    /// Writes the date by ISO 8601, with milliseconds and offset.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let offset = jiff::tz::Offset::from_seconds(self.offset_minutes.saturating_mul(60));
+        let timestamp = jiff::Timestamp::from_millisecond(self.millis);
+        let (Ok(offset), Ok(timestamp)) = (offset, timestamp) else {
+            return write!(out, "{}", self.millis);
+        };
+        let time = offset.to_datetime(timestamp);
+        let sign = if self.offset_minutes < 0 { '-' } else { '+' };
+        let (hours, minutes) = (self.offset_minutes.abs() / 60, self.offset_minutes.abs() % 60);
+        write!(out, "{time:.3}{sign}{hours:02}:{minutes:02}")
     }
 }
 
