@@ -1,1 +1,12 @@
 //! Tests of the language, one file per subject.
+
+mod conformance;
+mod corpus;
+mod differential;
+mod expression;
+mod hostile;
+mod property;
+mod statement;
+mod test_host;
+
+tympan_testkit::every_test_file_is_listed!();
