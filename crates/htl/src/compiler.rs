@@ -27,7 +27,7 @@ use crate::syntax::{
 
 /// Longer sources are refused: positions are four bytes, and a script of this size is a mistake.
 const MAX_SOURCE_BYTES: usize = 8 << 20;
-/// After this number of faults the rest is not checked.
+/// After this number of faults the rest is not checked; further warnings are left out.
 const MAX_FAULTS: usize = 100;
 
 /// Elements that have no end tag.
@@ -337,6 +337,9 @@ impl<'a> ScriptCompiler<'a> {
     }
 
     fn warn(&mut self, offset: usize, message: impl Into<String>) {
+        if self.warnings.len() >= MAX_FAULTS {
+            return;
+        }
         self.warnings.push(SyntaxFault { offset, message: message.into() });
     }
 
@@ -806,7 +809,10 @@ impl<'a> ScriptCompiler<'a> {
         let status_name: Arc<str> = format!("{item_name}list").into();
         let item = self.function.new_slot();
         let status = self.function.new_slot();
-        let collection = value.value;
+        let mut collection = value.value;
+        if !value.is_given {
+            collection.root = ProgramExpression::Null;
+        }
         let step = LoopStep { collection, begin, step, end, item, status: None, exit: 0 };
         let begin = self.function.add(ProgramStep::LoopBegin(Box::new(step)));
         let is_status_read = false;

@@ -81,6 +81,11 @@ impl HostError {
         Self(message.into().into())
     }
 
+    /// Returns the error of a script that the host ran, or the error itself.
+    pub(crate) fn into_script_error(self) -> Result<Error, Self> {
+        self.0.downcast::<Error>().map(|error| *error).map_err(Self)
+    }
+
     /// Returns the wrapped error if it has the type `E`.
     #[must_use]
     pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
@@ -89,7 +94,7 @@ impl HostError {
 }
 
 impl From<Error> for HostError {
-    /// Wraps the error of a script that the host ran, such as an included one.
+    /// Wraps the error of a script that the host ran, such as an included one. It ends the including script as it is.
     fn from(error: Error) -> Self {
         Self::new(error)
     }

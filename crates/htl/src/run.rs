@@ -65,8 +65,12 @@ impl RunFault {
 }
 
 impl From<HostError> for RunFault {
+    /// An error of a script that the host ran has its place already.
     fn from(error: HostError) -> Self {
-        Self::Host(error)
+        match error.into_script_error() {
+            Ok(error) => Self::Placed(error),
+            Err(error) => Self::Host(error),
+        }
     }
 }
 
@@ -151,9 +155,12 @@ impl ScriptRun<'_> {
         let mut frame = CallFrame { program, slots, outer, loops: Vec::new() };
         let mut at = 0;
         while let Some(step) = function.steps.get(at) {
-            at = self
-                .step(&mut frame, function, step, at + 1, out)
-                .map_err(|fault| RunFault::Placed(fault.place(program, step_offset(step))))?;
+            at = self.step(&mut frame, function, step, at + 1, out).map_err(|fault| {
+                // Steps without a place of their own belong to the one in front of them.
+                let steps = function.steps.get(..=at).unwrap_or_default();
+                let offset = steps.iter().rev().find_map(step_offset);
+                RunFault::Placed(fault.place(program, offset.unwrap_or_default()))
+            })?;
         }
         Ok(())
     }
@@ -999,15 +1006,15 @@ fn is_shown(value: &HtlValue) -> bool {
     simple_value(value).is_true()
 }
 
-/// Returns the byte of the source that a step comes from.
-fn step_offset(step: &ProgramStep) -> u32 {
-    match step {
+/// Returns the byte of the source that a step comes from, if it has one of its own.
+fn step_offset(step: &ProgramStep) -> Option<u32> {
+    Some(match step {
         ProgramStep::Source(range) => range.start,
         ProgramStep::Output(computed, _) | ProgramStep::Set(_, computed) => computed.offset,
         ProgramStep::Attribute(step) => match (&step.value, step.name_source) {
             (AttributeValue::Single(computed), _) => computed.offset,
             (_, Some(range)) => range.start,
-            _ => 0,
+            _ => return None,
         },
         ProgramStep::AttributeMap(step) => step.offset,
         ProgramStep::Use(step) => step.call.target.offset,
@@ -1022,6 +1029,6 @@ fn step_offset(step: &ProgramStep) -> u32 {
         | ProgramStep::JumpIf(..)
         | ProgramStep::JumpIfVoidElement(..)
         | ProgramStep::LoopNext(_)
-        | ProgramStep::LoopEnd => 0,
-    }
+        | ProgramStep::LoopEnd => return None,
+    })
 }

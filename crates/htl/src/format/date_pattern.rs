@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn formats_styles() {
-        check("short", "UTC", "en", "12/1/18");
+        check("short", "UTC", "en", "12/1/1918");
         check("medium", "UTC", "en", "Dec 1, 1918");
         check("default", "UTC", "de", "01.12.1918");
         check("long", "UTC", "de", "1. Dezember 1918");

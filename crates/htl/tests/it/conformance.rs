@@ -200,7 +200,8 @@ impl HtlHost for KitHost<'_> {
             return Err(HostError::message(format!("there is no resource `{path}`")));
         }
         let script = self.load("testfiles/scripts/helpers/testresource/testresource.html")?;
-        Ok(script.render(self, &self.budget.clone(), out)?)
+        let budget = self.budget.clone();
+        Ok(script.render(self, &budget, out)?)
     }
 
     fn include_script(
@@ -209,7 +210,8 @@ impl HtlHost for KitHost<'_> {
         out: &mut Vec<u8>,
     ) -> Result<(), HostError> {
         let script = self.load(&self.file(inclusion.script, inclusion.path))?;
-        Ok(script.render(self, &self.budget.clone(), out)?)
+        let budget = self.budget.clone();
+        Ok(script.render(self, &budget, out)?)
     }
 
     fn translate(&mut self, request: &TranslationRequest<'_>) -> Result<Option<String>, HostError> {

@@ -28,7 +28,7 @@ fn core_components_compile() {
     let Some(folder) = fixture_folder("packages") else { return };
     for (package, count) in [
         ("core.wcm.components.content-2.29.0.zip", 100),
-        ("core.wcm.components.examples.ui.apps-2.26.0.zip", 20),
+        ("core.wcm.components.examples.ui.apps-2.26.0.zip", 10),
     ] {
         let scripts = scripts(&folder.join(package));
         assert!(scripts.len() > count, "{} scripts in {package}", scripts.len());

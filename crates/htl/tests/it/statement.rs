@@ -71,7 +71,7 @@ fn test_set_and_use_take_effect_in_order() {
     );
     assert_eq!(
         host.render("<p data-sly-use.m=\"${'com.example.Model' @ n=1 + 0}\">"),
-        "FAULT test.html:1:46: `+` has no meaning in an expression"
+        "FAULT test.html:1:48: `+` has no meaning in an expression"
     );
     assert_eq!(
         host.render("<p data-sly-use.M=\"${'com.example.Model' @ n=1}\">${m.title}</p>"),
@@ -240,7 +240,7 @@ fn templates_are_called_with_parameters() {
     );
     assert_eq!(
         host.render("<sly data-sly-use.lib=\"lib.html\" data-sly-call=\"${lib.c}\"/>"),
-        "ERROR test.html:1:52: `data-sly-call` takes a template; there is none of this name"
+        "ERROR test.html:1:49: `data-sly-call` takes a template; there is none of this name"
     );
     let script = HtlScript::compile("lib.html", library).unwrap();
     assert_eq!(script.template_names().collect::<Vec<_>>(), ["a", "b"]);
