@@ -73,7 +73,7 @@ pub(crate) fn parse_expression(
     start: usize,
     end: usize,
 ) -> Result<(SyntaxExpression, usize), SyntaxFault> {
-    let mut parser = ExpressionParser {
+    let mut parser = HtlExpressionParser {
         source: source.get(..end).unwrap_or(source),
         at: start + 2,
         token: SyntaxToken::End,
@@ -123,7 +123,7 @@ const SYMBOLS: [&str; 19] = [
     ".",
 ];
 
-struct ExpressionParser<'a> {
+struct HtlExpressionParser<'a> {
     source: &'a str,
     /// The byte behind the token.
     at: usize,
@@ -133,7 +133,7 @@ struct ExpressionParser<'a> {
     nesting: u32,
 }
 
-impl ExpressionParser<'_> {
+impl HtlExpressionParser<'_> {
     fn rest(&self) -> &str {
         self.source.get(self.at..).unwrap_or_default()
     }

@@ -37,7 +37,7 @@ fn endless_recursion_ends() {
 #[test]
 fn loops_end() {
     let source = "<i data-sly-list=\"${many}\"><i data-sly-list=\"${many}\"><i data-sly-list=\"${many}\"></i></i></i>";
-    check(source, "ERROR test.html:1:75: the limit of 200000 steps is exceeded");
+    check(source, "ERROR test.html:1:81: the limit of 200000 steps is exceeded");
 }
 
 #[test]
