@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::content_value::ContentValue;
 use crate::model_value::ModelValue;
+use crate::tag_reader::{self, TaggedPageSearch};
 use crate::{configuration_lookup, content_policy};
 
 /// The content, the request and the services that models read.
@@ -61,6 +62,13 @@ pub trait ComponentContext: Send + Sync {
         None
     }
 
+    /// Whether containers show the components of the structure of the page's editable template, merged with the page.
+    ///
+    /// AEM does so for every request to a page. Without it, a container shows the children of its node only.
+    fn merges_template_structure(&self) -> bool {
+        false
+    }
+
     /// Maps a content path to the path of a URL, without the context path.
     fn map_path(&self, path: &str) -> String {
         path.to_owned()
@@ -93,21 +101,29 @@ pub trait ComponentContext: Send + Sync {
         Vec::new()
     }
 
+    /// Returns paths of pages with tags.
+    ///
+    /// The default reads all pages below the root.
+    fn tagged_pages(&self, search: &TaggedPageSearch) -> Vec<String> {
+        tag_reader::find_tagged_pages(self, search)
+    }
+
     /// Returns paths of content fragments that match, in the asked order.
     fn search_fragments(&self, search: &FragmentSearch) -> Vec<String> {
         let _ = search;
         Vec::new()
     }
 
+    /// Returns the content of a file node as text.
+    fn text_file(&self, path: &str) -> Option<String> {
+        let _ = path;
+        None
+    }
+
     /// Returns paths of live copies of a node.
     fn live_copies(&self, path: &str) -> Vec<String> {
         let _ = path;
         Vec::new()
-    }
-
-    /// Returns whether a node is the source of live copies.
-    fn is_live_copy_source(&self, path: &str) -> bool {
-        !self.live_copies(path).is_empty()
     }
 
     /// Returns the markup that loads client libraries.
@@ -152,7 +168,7 @@ pub trait ComponentContext: Send + Sync {
     }
 }
 
-impl fmt::Debug for dyn ComponentContext {
+impl fmt::Debug for dyn ComponentContext + '_ {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("ComponentContext").finish_non_exhaustive()
     }

@@ -10,14 +10,24 @@
 //!
 //! Not here: templates, HTTP, and the storage of content.
 
+mod asset_reader;
+mod child_components;
 mod component_context;
+mod component_core;
+mod component_data;
 mod configuration_lookup;
 mod content_policy;
 mod content_value;
 mod exporter;
+mod link;
+mod list_item;
 mod model_registry;
 mod model_value;
 mod models;
+mod page_reader;
+mod site_structure;
+mod tag_reader;
+mod template_structure;
 
 pub use component_context::{
     AuthoringMode, ClientLibraryInclusion, ComponentContext, ComponentRequest, ComponentResource,
@@ -30,3 +40,4 @@ pub use model_registry::{
     ModelFactory, ModelRequest, find_model, find_model_class, model_class_names,
 };
 pub use model_value::{ComponentModel, ModelMap, ModelValue};
+pub use tag_reader::TaggedPageSearch;

@@ -34,6 +34,13 @@ pub enum ModelValue {
     Resource(ComponentResource),
     /// A page, by path; in JSON, its path.
     Page(Arc<str>),
+    /// A constant of an enumeration, with the properties `name` and `value`; in JSON and as a text, its name.
+    Constant {
+        /// The name.
+        name: &'static str,
+        /// The value that markup has.
+        value: &'static str,
+    },
 }
 
 /// Named values in their order; a name occurs once.
@@ -133,11 +140,12 @@ impl ModelValue {
         matches!(self, ModelValue::Null)
     }
 
-    /// Returns the text of a text.
+    /// Returns the text of a text or a constant.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
             ModelValue::Text(text) => Some(text),
+            ModelValue::Constant { name, .. } => Some(name),
             _ => None,
         }
     }
@@ -148,6 +156,8 @@ impl ModelValue {
         match self {
             ModelValue::Map(map) => map.value(name).cloned(),
             ModelValue::Model(model) => model.property(name),
+            ModelValue::Constant { name: text, .. } if name == "name" => Some((*text).into()),
+            ModelValue::Constant { value, .. } if name == "value" => Some((*value).into()),
             _ => None,
         }
     }
@@ -168,6 +178,7 @@ impl Serialize for ModelValue {
             ModelValue::Integer(value) => serializer.serialize_i64(*value),
             ModelValue::Number(value) => serializer.serialize_f64(*value),
             ModelValue::Text(text) | ModelValue::Page(text) => serializer.serialize_str(text),
+            ModelValue::Constant { name, .. } => serializer.serialize_str(name),
             ModelValue::Date(date) => serializer.serialize_i64(date.epoch_ms),
             ModelValue::List(values) => {
                 let mut sequence = serializer.serialize_seq(Some(values.len()))?;
