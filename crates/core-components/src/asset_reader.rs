@@ -69,7 +69,9 @@ impl<'a> AssetReader<'a> {
     pub(crate) fn data(&self) -> ModelMap {
         let mut fields = ModelMap::new();
         fields.insert_present("repo:id", self.identifier());
-        fields.insert_present("repo:modifyDate", self.modified().map(ContentDate::to_utc_text));
+        // AEM gives the beginning of 1970 for an asset without a date.
+        let modified = self.modified().unwrap_or(ContentDate { epoch_ms: 0, offset_minutes: 0 });
+        fields.insert("repo:modifyDate", modified.to_utc_text());
         fields.insert_present("@type", self.media_type());
         fields.insert("repo:path", self.path.as_str());
         let tags = self.metadata("cq:tags").map(|value| value.to_texts()).unwrap_or_default();

@@ -90,7 +90,9 @@ impl ComponentListItem {
         link_form: ItemLinkForm,
     ) -> ComponentListItem {
         let pages = core.pages();
-        let id = item_id(&core.id(), source);
+        let content = format!("{source}/jcr:content");
+        let has_content = core.context().node_exists(&content);
+        let id = item_id(&core.id(), if has_content { &content } else { source });
         let title = pages.list_title(shown);
         let resource_type = pages.content_type(shown);
         let data = core.is_data_layer_enabled().then(|| ComponentData {

@@ -8,7 +8,7 @@ use crate::model_value::{ModelMap, ModelValue};
 use crate::page_reader::{path_at_level, path_level};
 
 /// The level of the first page: of `/content/site/en`, 2.
-const DEFAULT_START_LEVEL: i64 = 2;
+const DEFAULT_START_LEVEL: usize = 2;
 
 /// The model of a breadcrumb.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl BreadcrumbModel {
             .value_or_policy("startLevel")
             .and_then(|value| value.to_long())
             .and_then(|level| usize::try_from(level).ok())
-            .unwrap_or(DEFAULT_START_LEVEL as usize);
+            .unwrap_or(DEFAULT_START_LEVEL);
         let shows_hidden = self.core.is_set_or_policy("showHidden");
         let hides_current = self.core.is_set_or_policy("hideCurrent");
         let mut items = Vec::new();

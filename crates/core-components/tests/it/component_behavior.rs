@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tympan_core_components::{
     ComponentContext, ComponentResource, ContentValue, ModelRequest, ModelValue, OembedAnswer,
     export_resource, find_content_policy, find_model, find_model_class,
@@ -20,13 +20,14 @@ fn site(components: Value) -> MemoryContext {
         members.extend(more.as_object().unwrap().clone());
         json!({"jcr:primaryType": "cq:Page", "jcr:content": content})
     };
+    let mut news = Map::new();
+    news.insert("pageTitle".to_owned(), json!("All news"));
+    news.insert("jcr:description".to_owned(), json!("What <is> new"));
+    news.insert("root".to_owned(), components);
     let mut context = MemoryContext::default();
     context.load("/content/site", &page("Site", json!({})));
     context.load("/content/site/en", &page("English", json!({"jcr:language": "en"})));
-    context.load(
-        "/content/site/en/news",
-        &page("News", json!({"pageTitle": "All news", "jcr:description": "What <is> new", "root": components})),
-    );
+    context.load("/content/site/en/news", &page("News", Value::Object(news)));
     context.load(
         "/content/site/en/about",
         &page(
@@ -84,7 +85,9 @@ fn read(model: &ModelValue, path: &str) -> Value {
 
 /// Creates one component and checks properties of its model.
 fn check(class: &str, component: Value, expected: &[(&str, Value)]) {
-    let context = shared(site(json!({"it": component})));
+    let mut components = Map::new();
+    components.insert("it".to_owned(), component);
+    let context = shared(site(Value::Object(components)));
     let model = model_of(&context, class, &format!("{ROOT}/it"));
     for (path, value) in expected {
         assert_eq!(read(&model, path), *value, "{class}: {path}");
@@ -459,7 +462,7 @@ fn a_navigation_leaves_hidden_pages_out() {
         "Navigation",
         json!({"navigationRoot": "/content/site/en"}),
         &[
-            ("items.0.title", json!("News")),
+            ("items.0.title", json!("All news")),
             ("items.0.current", json!(true)),
             ("items.1.title", json!("Us")),
             ("items.1.active", json!(false)),

@@ -1,4 +1,10 @@
-//! Tests of the models' behavior.
+//! Public behavior of `tympan-core-components`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod component_behavior;
 mod exporter_table;
