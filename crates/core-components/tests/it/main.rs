@@ -8,6 +8,7 @@
 
 mod component_behavior;
 mod exporter_table;
+mod hostile_input;
 mod memory_context;
 mod script_contract;
 
