@@ -85,10 +85,9 @@ impl ComponentLink {
         if url.starts_with('/') && reader.is_page(path) {
             let rest = url.get(path.len()..).unwrap_or_default();
             let mut link = ComponentLink::to_page(context, path, redirects);
-            for address in [&mut link.url, &mut link.mapped, &mut link.external] {
-                if let Some(address) = address {
-                    address.push_str(rest);
-                }
+            let addresses = [&mut link.url, &mut link.mapped, &mut link.external];
+            for address in addresses.into_iter().flatten() {
+                address.push_str(rest);
             }
             return link;
         }

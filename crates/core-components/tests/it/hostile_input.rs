@@ -104,7 +104,7 @@ proptest! {
             for name in model.property_names() {
                 prop_assert!(model.property(name).is_some(), "{class}: {name}");
             }
-            ModelValue::Model(model).to_json();
+            prop_assert!(ModelValue::Model(model).to_json().is_object());
         }
     }
 }
