@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("content", &["blobs", "notation", "store"]),
     ("content-package", &["content"]),
     ("content-query", &["content", "notation"]),
+    ("core-components", &[]),
     ("dispatcher", &["notation", "web"]),
     ("home", &["blobs", "content", "jobs", "notation", "replicate", "store", "web"]),
     (
