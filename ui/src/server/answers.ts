@@ -137,6 +137,12 @@ export interface DialogTab {
   fields: Field[];
 }
 
+/** `GET /api/v1/templates` */
+export interface TemplateList {
+  path: string;
+  templates: { path: string; title: string; description: string | null; resourceType: string | null }[];
+}
+
 /** `GET /api/v1/dialog` */
 export interface Dialog {
   path: string;

@@ -33,6 +33,7 @@ mod node_write;
 mod openapi;
 mod package;
 mod page;
+mod page_template;
 mod permission;
 mod query;
 mod reference;
@@ -77,6 +78,7 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
     package::PACKAGE_ENDPOINTS,
     change_feed::FEED_ENDPOINTS,
     page::PAGE_ENDPOINTS,
+    page_template::PAGE_TEMPLATE_ENDPOINTS,
     agent_queue::AGENT_QUEUE_ENDPOINTS,
     job::JOB_ENDPOINTS,
     job::queue::QUEUE_ENDPOINTS,

@@ -363,6 +363,21 @@ fn page_schemas() -> Map<String, Value> {
             ]),
         ),
         (
+            "TemplateList",
+            object_schema(&[
+                ("path", text_schema()),
+                (
+                    "templates",
+                    array_schema(object_schema(&[
+                        ("path", text_schema()),
+                        ("title", text_schema()),
+                        ("description", text_or_null_schema()),
+                        ("resourceType", text_or_null_schema()),
+                    ])),
+                ),
+            ]),
+        ),
+        (
             "Page",
             object_schema(&[
                 ("path", text_schema()),
