@@ -8,7 +8,7 @@ import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig, type Plugin } from "vite";
 
 const author = process.env.TYMPAN_AUTHOR ?? "http://127.0.0.1:4502";
-const screens = /^\/(login|sites|editor|queue|versions|permissions|launches|users|packages|search)\.html(\/|\?|$)/;
+const screens = /^\/(login|sites|assets|editor|queue|versions|permissions|launches|users|packages|mounts|workflows|search)\.html(\/|\?|$)/;
 
 /** Answers the deep links of the UI with its index page while developing, as the author does. */
 function deepLinks(): Plugin {

@@ -10,7 +10,7 @@ import { build } from "vite";
 const KIB = 1024;
 const SHELL_LIMIT = 60 * KIB;
 const SCREEN_LIMIT = 150 * KIB;
-const SCREEN = /src\/screens\/(\w+)\/(?:Login|Sites|Editor|Queue|Versions|Permissions|Launches|Users|Packages|Mounts|Workflows|Search)\.svelte$/;
+const SCREEN = /src\/screens\/(\w+)\/(?:Login|Sites|Assets|Editor|Queue|Versions|Permissions|Launches|Users|Packages|Mounts|Workflows|Search)\.svelte$/;
 
 const { output } = await build({ logLevel: "warn", build: { write: false } });
 const files = new Map(output.map((file) => [file.fileName, file]));

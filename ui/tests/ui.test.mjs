@@ -1,4 +1,5 @@
 /** Drives the built UI in a browser over the mock author. `npm run test:ui -- [part of a test's name]` */
+import * as assets from "./browser/assets.mjs";
 import * as consoles from "./browser/consoles.mjs";
 import * as editor from "./browser/editor.mjs";
 import * as looks from "./browser/looks.mjs";
@@ -10,4 +11,4 @@ import * as together from "./browser/together.mjs";
 import * as workflows from "./browser/workflows.mjs";
 import { run } from "./harness.mjs";
 
-await run({ ...session, ...sites, ...editor, ...together, ...queue, ...mounts, ...workflows, ...consoles, ...looks });
+await run({ ...session, ...sites, ...assets, ...editor, ...together, ...queue, ...mounts, ...workflows, ...consoles, ...looks });

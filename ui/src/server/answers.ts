@@ -27,6 +27,23 @@ export interface Crumb {
   title: string;
 }
 
+/** The file of an asset, as listings describe it. */
+export interface AssetFacts {
+  /** The media type. */
+  format: string | null;
+  /** The bytes of the original. */
+  size: number | null;
+  width: number | null;
+  height: number | null;
+  state: "processing" | "processed" | "failed";
+  /** The reason why there are no renditions. */
+  failure: string | null;
+  /** The path of the rendition for listings, if there is one. */
+  thumbnail: string | null;
+  /** The beginning of the original's hash; it differs once the file is replaced. */
+  hash: string | null;
+}
+
 /** One row of a listing. */
 export interface PageItem {
   path: string;
@@ -40,6 +57,8 @@ export interface PageItem {
   hasChildren: boolean;
   status: Status;
   activated: string | null;
+  /** Set for assets only. */
+  asset?: AssetFacts | null;
 }
 
 /** `GET /api/v1/pages` */
@@ -126,6 +145,10 @@ export interface Field {
   step?: number | string | null;
   options?: FieldOption[] | null;
   typeHint?: string | null;
+  /** What a `path` field chooses, if its dialog says so. */
+  picks?: "asset" | "page" | "tag" | null;
+  /** The path to choose below. */
+  root?: string | null;
   /** The field that a `multi` field repeats. */
   field?: Field | null;
   /** The fields of each entry if the repeated field is a `group`; the entries are then children of the list's node. */
@@ -230,6 +253,21 @@ export interface NodePatch {
   children?: Record<string, NodePatch | null>;
 }
 
+/** A node in a request. Without `children`, those of an existing node are kept. */
+export interface SentNode {
+  type: string;
+  properties?: Record<string, SentProperty>;
+  children?: Record<string, SentNode>;
+}
+
+/** `GET /api/v1/privileges` */
+export interface OwnPrivileges {
+  path: string;
+  user: string;
+  isAdministrator: boolean;
+  privileges: string[];
+}
+
 /** `GET /api/v1/nodes` */
 export interface NodeAnswer {
   path: string;
@@ -241,8 +279,10 @@ export interface NodeAnswer {
 
 /** One operation of `POST /api/v1/batch`. */
 export type Operation =
-  | { op: "put"; path: string; node: { type: string; properties: Record<string, SentProperty> } }
+  | { op: "put"; path: string; node: SentNode }
   | { op: "delete"; path: string }
+  | { op: "move"; from: string; to: string; replace?: boolean; rewrite?: boolean }
+  | { op: "copy"; from: string; to: string; replace?: boolean }
   | { op: "patch"; path: string; patch: NodePatch; ifMatch?: string }
   | { op: "order"; path: string; place: "first" | "last" | "before" | "after"; sibling?: string };
 

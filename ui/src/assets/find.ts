@@ -1,0 +1,150 @@
+/**
+ * Searches for assets by words, kind, size, orientation, date, tag and state.
+ *
+ * The server cannot compare width and height, so the orientation is checked here; `findAssets` reads on until a page is
+ * filled.
+ */
+import type { AssetFacts, PageItem, Rows, Scalar } from "../server/answers";
+import { sendTo } from "../server/client";
+import { lastSegment } from "../server/post";
+import { orientationOf, thumbnailPath } from "./asset";
+
+/** What assets are searched for; empty texts do not restrict. */
+export interface AssetQuestion {
+  words: string;
+  kind: "" | "picture" | "video" | "audio" | "document";
+  orientation: "" | "landscape" | "portrait" | "square";
+  size: "" | "small" | "medium" | "large" | "huge";
+  /** Changed within so many days. */
+  days: "" | "1" | "7" | "30" | "365";
+  tag: string;
+  state: "" | "failed" | "unpublished";
+}
+
+export const NO_QUESTION: AssetQuestion = { words: "", kind: "", orientation: "", size: "", days: "", tag: "", state: "" };
+
+/** A part of the found assets. */
+export interface FoundAssets {
+  items: PageItem[];
+  cursor: string | null;
+}
+
+const META = "jcr:content/metadata";
+const COLUMNS = {
+  title: `${META}/dc:title`,
+  format: `${META}/dc:format`,
+  size: `${META}/dam:size`,
+  width: `${META}/tiff:ImageWidth`,
+  height: `${META}/tiff:ImageLength`,
+  hash: `${META}/dam:sha1`,
+  state: "jcr:content/dam:assetState",
+  failure: "jcr:content/dam:failureReason",
+  modified: "jcr:content/jcr:lastModified",
+  modifiedBy: "jcr:content/jcr:lastModifiedBy",
+  action: "jcr:content/cq:lastReplicationAction",
+  activated: "jcr:content/cq:lastReplicated",
+};
+
+const KINDS: Record<Exclude<AssetQuestion["kind"], "">, string[]> = {
+  picture: ["image/%"],
+  video: ["video/%"],
+  audio: ["audio/%"],
+  document: ["application/%", "text/%"],
+};
+const MEGABYTE = 1_000_000;
+const SIZES: Record<Exclude<AssetQuestion["size"], "">, [number, number | null]> = {
+  small: [0, 0.1 * MEGABYTE],
+  medium: [0.1 * MEGABYTE, MEGABYTE],
+  large: [MEGABYTE, 10 * MEGABYTE],
+  huge: [10 * MEGABYTE, null],
+};
+
+/** Returns true if the question restricts anything. */
+export function isAsking(question: AssetQuestion): boolean {
+  return Object.values(question).some((value) => value.trim() !== "");
+}
+
+/** Returns the query of a question, for `POST /api/v1/query`. */
+export function assetQuery(question: AssetQuestion, below: string, now: Date): { statement: string; parameters: Record<string, Scalar> } {
+  const parameters: Record<string, Scalar> = {};
+  const conditions = [`ISDESCENDANTNODE(a, '${below.replace(/'/g, "''")}')`];
+  const words = question.words.trim();
+  if (words !== "") {
+    // A word may be the beginning of one, as in a name.
+    parameters.text = /["*]/.test(words) ? words : words.split(/\s+/).map((word) => (/^-|^OR$/.test(word) ? word : `${word}*`)).join(" ");
+    conditions.push("CONTAINS(a.*, $text)");
+  }
+  if (question.kind !== "") {
+    conditions.push(`(${KINDS[question.kind].map((pattern) => `a.[${COLUMNS.format}] LIKE '${pattern}'`).join(" OR ")})`);
+  }
+  if (question.orientation !== "") conditions.push(`a.[${COLUMNS.width}] IS NOT NULL`);
+  if (question.size !== "") {
+    const [from, to] = SIZES[question.size];
+    conditions.push(`a.[${COLUMNS.size}] >= ${from}`, ...(to === null ? [] : [`a.[${COLUMNS.size}] < ${to}`]));
+  }
+  if (question.days !== "") {
+    const since = new Date(now.getTime() - Number(question.days) * 86_400_000).toISOString();
+    conditions.push(`a.[${COLUMNS.modified}] >= CAST('${since}' AS DATE)`);
+  }
+  if (question.tag.trim() !== "") {
+    parameters.tag = question.tag.trim();
+    conditions.push(`a.[${META}/cq:tags] = $tag`);
+  }
+  if (question.state === "failed") conditions.push(`a.[${COLUMNS.state}] = 'failed'`);
+  if (question.state === "unpublished") conditions.push(`(a.[${COLUMNS.action}] IS NULL OR a.[${COLUMNS.action}] = 'Deactivate')`);
+  const columns = Object.values(COLUMNS).map((name) => `a.[${name}]`);
+  const order = words === "" ? "" : " ORDER BY [jcr:score] DESC";
+  return { statement: `SELECT ${columns.join(", ")} FROM [dam:Asset] AS a WHERE ${conditions.join(" AND ")}${order}`, parameters };
+}
+
+/** Returns the assets in the rows of an answer. */
+export function assetRows(rows: Rows["rows"]): PageItem[] {
+  return rows.flatMap(({ path, values }) => {
+    if (path === null) return [];
+    const value = (name: keyof typeof COLUMNS) => [values[`a.${COLUMNS[name]}`] ?? null].flat()[0] ?? null;
+    const text = (name: keyof typeof COLUMNS) => (value(name) === null ? null : String(value(name)));
+    const number = (name: keyof typeof COLUMNS) => (value(name) === null ? null : Number(value(name)));
+    const stored = text("state");
+    const asset: AssetFacts = {
+      format: text("format"),
+      size: number("size"),
+      width: number("width"),
+      height: number("height"),
+      state: stored === "failed" ? "failed" : stored === null ? "processing" : "processed",
+      failure: text("failure"),
+      thumbnail: stored !== "failed" && text("format")?.startsWith("image/") ? thumbnailPath(path) : null,
+      hash: text("hash")?.slice(0, 16) ?? null,
+    };
+    const [activated, modified] = [text("activated"), text("modified")];
+    const status = text("action") === "Deactivate" ? "deactivated" : activated === null ? "draft" : (modified ?? "") > activated ? "modified" : "live";
+    return [
+      {
+        path,
+        name: lastSegment(path),
+        title: text("title") ?? lastSegment(path),
+        type: "asset",
+        resourceType: null,
+        template: null,
+        modified,
+        modifiedBy: text("modifiedBy"),
+        hasChildren: false,
+        status,
+        activated,
+        asset,
+      },
+    ];
+  });
+}
+
+/** Finds assets below a path, a page at a time. */
+export async function findAssets(question: AssetQuestion, below: string, limit: number, cursor: string | null = null): Promise<FoundAssets> {
+  const query = assetQuery(question, below, new Date());
+  const items: PageItem[] = [];
+  let next = cursor;
+  do {
+    const answer = await sendTo<Rows>("POST", "/api/v1/query", { ...query, limit, ...(next === null ? {} : { cursor: next }) });
+    items.push(...assetRows(answer.rows).filter((item) => question.orientation === "" || orientationOf(item.asset ?? { width: null, height: null }) === question.orientation));
+    next = answer.cursor;
+  } while (next !== null && items.length < limit);
+  return { items, cursor: next };
+}
