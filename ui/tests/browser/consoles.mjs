@@ -249,7 +249,7 @@ export async function search_completes_marks_and_narrows(world) {
   await page.getByText("Assets", { exact: true }).click();
   await results.getByRole("link", { name: "ferry.jpg" }).waitFor();
   await expectSoon(() => results.getByRole("listitem").count(), 1);
-  await page.getByText("Everything").click();
+  await page.getByText("Pages and assets", { exact: true }).click();
   await results.getByRole("link", { name: "Slow days on the Gulf of Trieste" }).click();
   await page.waitForURL(/\/editor\.html\/content\/demo\/en\/trieste\.html/);
 }
