@@ -43,7 +43,13 @@ const COLUMNS = {
   modifiedBy: "jcr:content/jcr:lastModifiedBy",
   action: "jcr:content/cq:lastReplicationAction",
   activated: "jcr:content/cq:lastReplicated",
+  processedOriginal: "jcr:content/dam:processedOriginal",
+  thumbnail: "jcr:content/renditions/cq5dam.thumbnail.319.319.png/jcr:content/jcr:mimeType",
+  created: "jcr:created",
 };
+
+/** A new asset without a state counts as being processed for so long; older ones came with a package. */
+const PROCESSING_MS = 10 * 60_000;
 
 const KINDS: Record<Exclude<AssetQuestion["kind"], "">, string[]> = {
   picture: ["image/%"],
@@ -97,22 +103,37 @@ export function assetQuery(question: AssetQuestion, below: string, now: Date): {
   return { statement: `SELECT ${columns.join(", ")} FROM [dam:Asset] AS a WHERE ${conditions.join(" AND ")}${order}`, parameters };
 }
 
+interface StoredState {
+  stored: string | null;
+  processedOriginal: string | null;
+  created: string | null;
+  hasThumbnail: boolean;
+}
+
+/** Returns the state of an asset. The server stores one when it has processed the file; replacing the file removes it. */
+function stateOf({ stored, processedOriginal, created, hasThumbnail }: StoredState, now: Date): AssetFacts["state"] {
+  if (stored !== null) return stored === "failed" ? "failed" : "processed";
+  if (processedOriginal !== null) return "processing";
+  const isNew = created !== null && now.getTime() - new Date(created).getTime() < PROCESSING_MS;
+  return isNew && !hasThumbnail ? "processing" : "processed";
+}
+
 /** Returns the assets in the rows of an answer. */
-export function assetRows(rows: Rows["rows"]): PageItem[] {
+export function assetRows(rows: Rows["rows"], now = new Date()): PageItem[] {
   return rows.flatMap(({ path, values }) => {
     if (path === null) return [];
     const value = (name: keyof typeof COLUMNS) => [values[`a.${COLUMNS[name]}`] ?? null].flat()[0] ?? null;
     const text = (name: keyof typeof COLUMNS) => (value(name) === null ? null : String(value(name)));
     const number = (name: keyof typeof COLUMNS) => (value(name) === null ? null : Number(value(name)));
-    const stored = text("state");
+    const state = stateOf({ stored: text("state"), processedOriginal: text("processedOriginal"), created: text("created"), hasThumbnail: text("thumbnail") !== null }, now);
     const asset: AssetFacts = {
       format: text("format"),
       size: number("size"),
       width: number("width"),
       height: number("height"),
-      state: stored === "failed" ? "failed" : stored === null ? "processing" : "processed",
+      state,
       failure: text("failure"),
-      thumbnail: stored !== "failed" && text("format")?.startsWith("image/") ? thumbnailPath(path) : null,
+      thumbnail: text("thumbnail") !== null && state !== "failed" ? thumbnailPath(path) : null,
       hash: text("hash")?.slice(0, 16) ?? null,
     };
     const [activated, modified] = [text("activated"), text("modified")];
@@ -134,6 +155,26 @@ export function assetRows(rows: Rows["rows"]): PageItem[] {
       },
     ];
   });
+}
+
+/** The maximum number of assets whose facts one query reads. */
+const MOST_FACTS = 100;
+
+/** Returns the items of a listing, assets with their facts. The cost depends on their number, not on that of the folder. */
+export async function withFacts(items: PageItem[]): Promise<PageItem[]> {
+  const paths = items.filter((item) => item.type === "asset" && item.asset === undefined).map(({ path }) => path);
+  if (paths.length === 0) return items;
+  const parts: string[][] = [];
+  for (let at = 0; at < paths.length; at += MOST_FACTS) parts.push(paths.slice(at, at + MOST_FACTS));
+  const answers = await Promise.all(parts.map((part) => sendTo<Rows>("POST", "/api/v1/query", { statement: factsStatement(part), limit: MOST_FACTS })));
+  const facts = new Map(answers.flatMap(({ rows }) => assetRows(rows)).map((item) => [item.path, item.asset]));
+  return items.map((item) => (item.type === "asset" ? { ...item, asset: item.asset ?? facts.get(item.path) ?? null } : item));
+}
+
+/** Each path is looked up by itself, which a condition with `OR` would not do. */
+function factsStatement(paths: string[]): string {
+  const columns = Object.values(COLUMNS).map((name) => `a.[${name}]`).join(", ");
+  return paths.map((path) => `SELECT ${columns} FROM [dam:Asset] AS a WHERE ISSAMENODE(a, '${path.replace(/'/g, "''")}')`).join(" UNION ALL ");
 }
 
 /** Finds assets below a path, a page at a time. */

@@ -38,14 +38,11 @@ export function bytesIn(holder: NodeAnswer, size: number): number {
 }
 
 /** Makes an asset of a received file. The server refuses (412) if there is a node at the path already. */
-export async function storeAsset(staging: string, path: string, format: string): Promise<void> {
+export async function storeAsset(staging: string, path: string, { format, user, now }: { format: string; user: string; now: Date }): Promise<void> {
   const metadata: SentNode = { type: "nt:unstructured", properties: format === "" ? {} : { "dc:format": format } };
-  const node: SentNode = {
-    type: "dam:Asset",
-    children: {
-      "jcr:content": { type: "dam:AssetContent", properties: {}, children: { metadata, renditions: { type: "nt:folder", children: {} } } },
-    },
-  };
+  const properties = { "jcr:lastModified": { type: "Date", value: now.toISOString() }, "jcr:lastModifiedBy": { type: "String", value: user } };
+  const children = { metadata, renditions: { type: "nt:folder", children: {} } };
+  const node: SentNode = { type: "dam:Asset", children: { "jcr:content": { type: "dam:AssetContent", properties, children } } };
   await apply([
     { op: "put", path, node },
     { op: "move", from: staging, to: originalOf(path) },
@@ -53,12 +50,18 @@ export async function storeAsset(staging: string, path: string, format: string):
 }
 
 /** Replaces the file of an asset by a received one. Its address, metadata and versions stay. */
-export async function replaceOriginal(staging: string, path: string): Promise<void> {
+export async function replaceOriginal(staging: string, path: string, { user, now }: { user: string; now: Date }): Promise<void> {
   await sendTo("POST", "/api/v1/versions", { path, comment: "Before the file was replaced" }).catch((error) => {
     // Keeping versions needs a right of its own.
     if (!(error instanceof ServerError) || error.status !== 403) throw error;
   });
-  await apply([{ op: "move", from: staging, to: originalOf(path), replace: true }]);
+  const changed = { "jcr:lastModified": { type: "Date", value: now.toISOString() }, "jcr:lastModifiedBy": { type: "String", value: user } };
+  // Without a state, the asset counts as being processed.
+  const properties = { ...changed, "dam:assetState": null, "dam:failureReason": null };
+  await apply([
+    { op: "move", from: staging, to: originalOf(path), replace: true },
+    { op: "patch", path: `${path}/jcr:content`, patch: { properties } },
+  ]);
 }
 
 /** Returns the path of an asset's original. */

@@ -248,8 +248,9 @@ class Uploads {
   async #store(upload: Upload, staging: string): Promise<void> {
     upload.state = "storing";
     try {
-      if (upload.replaces) await replaceOriginal(staging, upload.path);
-      else await storeAsset(staging, upload.path, upload.file.type);
+      const change = { user: session.user ?? "", now: new Date() };
+      if (upload.replaces) await replaceOriginal(staging, upload.path, change);
+      else await storeAsset(staging, upload.path, { format: upload.file.type, ...change });
     } catch (error) {
       const isTaken = error instanceof ServerError && (error.status === 412 || error.status === 409) && !upload.replaces;
       if (!isTaken || (upload.state as UploadState) === "canceled") throw error;

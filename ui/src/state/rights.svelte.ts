@@ -54,7 +54,8 @@ export function rightsOf({ privileges, isAdministrator }: Pick<OwnPrivileges, "p
     isKnown: true,
     isAdministrator,
     add: has("jcr:addChildNodes"),
-    edit: has("jcr:modifyProperties"),
+    // The server names the parts of an aggregate.
+    edit: has("jcr:modifyProperties") || (held.has("rep:addProperties") && held.has("rep:alterProperties") && held.has("rep:removeProperties")),
     remove: has("jcr:removeNode"),
     removeChildren: has("jcr:removeChildNodes"),
     publish: has("crx:replicate"),

@@ -9,7 +9,7 @@ import { node } from "./content.mjs";
 const PICTURE = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 320 200"><rect width="320" height="200" fill="#8aa6b1"/><circle cx="90" cy="80" r="40" fill="#f2d7b0"/></svg>';
 const THUMBNAIL = "cq5dam.thumbnail.319.319.png";
 
-/** Returns an asset as the server stores it. `state` is `processing` until its renditions are made. */
+/** Returns an asset as the server stores it. */
 export function asset({ format = "image/jpeg", width = 1200, height = 800, size = 240_000, title, state = "processed", failure, hash = "", tags } = {}) {
   const metadata = node({ "dc:format": format, "dam:size": size });
   if (width) Object.assign(metadata.properties, { "tiff:ImageWidth": width, "tiff:ImageLength": height });
@@ -26,7 +26,7 @@ export function asset({ format = "image/jpeg", width = 1200, height = 800, size 
     { "jcr:primaryType": "dam:AssetContent", "jcr:lastModified": "2026-11-20T10:00:00.000Z", "jcr:lastModifiedBy": "ada" },
     { metadata, renditions: node({ "jcr:primaryType": "nt:folder" }, renditions) },
   );
-  if (state !== "processing") content.properties["dam:assetState"] = state;
+  content.properties["dam:assetState"] = state;
   if (failure) content.properties["dam:failureReason"] = failure;
   return { ...node({ "jcr:primaryType": "dam:Asset" }, { "jcr:content": content }), status: "draft" };
 }
@@ -53,12 +53,10 @@ export function sampleAssets() {
   });
 }
 
-/** Returns what `GET /api/v1/pages` tells about an asset; `null` for other nodes. */
-export function assetFacts(one, path) {
-  if (one.properties["jcr:primaryType"] !== "dam:Asset") return null;
+/** Returns the format, size and state of an asset. */
+function assetFacts(one) {
   const content = one.children.get("jcr:content");
   const metadata = content.children.get("metadata").properties;
-  const renditions = content.children.get("renditions").children;
   return {
     format: metadata["dc:format"] ?? null,
     size: metadata["dam:size"] ?? null,
@@ -66,8 +64,6 @@ export function assetFacts(one, path) {
     height: metadata["tiff:ImageLength"] ?? null,
     state: content.properties["dam:assetState"] ?? "processing",
     failure: content.properties["dam:failureReason"] ?? null,
-    thumbnail: renditions.has(THUMBNAIL) ? `${path}/jcr:content/renditions/${THUMBNAIL}` : null,
-    hash: metadata["dam:sha1"]?.slice(0, 16) ?? null,
   };
 }
 
@@ -137,8 +133,11 @@ export function assetAnswer(root, { statement, parameters = {}, limit = 100, cur
 }
 
 function rowsOf(root, statement, parameters) {
+  if (statement.includes("UNION ALL")) return statement.split(" UNION ALL ").flatMap((part) => rowsOf(root, part, parameters));
   const same = /ISSAMENODE\(a, '(.*)'\)/.exec(statement);
-  if (same) return walk(root, same[1].replace(/''/g, "'")) ? [{ path: same[1], score: 1, values: {} }] : [];
+  const asset = same && walk(root, same[1].replace(/''/g, "'"));
+  if (same && statement.includes("[dam:Asset]")) return asset ? [assetRow(same[1].replace(/''/g, "'"), asset)] : [];
+  if (same) return asset ? [{ path: same[1], score: 1, values: {} }] : [];
   const below = /ISDESCENDANTNODE\(a, '([^']*)'\)/.exec(statement)?.[1] ?? "";
   const isOf = (type) => statement.includes(`FROM [${type}]`);
   if (isOf("cq:Template")) return list(root, "/apps", (one) => one.properties["jcr:primaryType"] === "cq:Template").map(({ path, one }) => templateRow(path, one));
@@ -148,7 +147,7 @@ function rowsOf(root, statement, parameters) {
   if (!isOf("dam:Asset") || statement.includes("rep:excerpt")) return null;
   const words = (parameters.text ?? "").toLowerCase().replace(/\*/g, "").split(/\s+/).filter(Boolean);
   return list(root, below, (one) => one.properties["jcr:primaryType"] === "dam:Asset")
-    .map(({ path, one }) => ({ path, one, facts: assetFacts(one, path), metadata: one.children.get("jcr:content").children.get("metadata").properties }))
+    .map(({ path, one }) => ({ path, one, facts: assetFacts(one), metadata: one.children.get("jcr:content").children.get("metadata").properties }))
     .filter(({ path, facts, metadata }) => {
       if (parameters.hash !== undefined && metadata["dam:sha1"] !== parameters.hash) return false;
       if (parameters.tag !== undefined && !(metadata["cq:tags"] ?? []).includes(parameters.tag)) return false;
@@ -158,20 +157,17 @@ function rowsOf(root, statement, parameters) {
       if (statement.includes("contentFragment")) return false;
       return words.every((word) => `${path} ${metadata["dc:title"] ?? ""}`.toLowerCase().includes(word));
     })
-    .map(({ path, facts, metadata, one }) => ({
-      path,
-      score: 1,
-      values: {
-        "a.jcr:content/metadata/dc:title": metadata["dc:title"] ?? null,
-        "a.jcr:content/metadata/dc:format": facts.format,
-        "a.jcr:content/metadata/dam:size": facts.size,
-        "a.jcr:content/metadata/tiff:ImageWidth": facts.width,
-        "a.jcr:content/metadata/tiff:ImageLength": facts.height,
-        "a.jcr:content/dam:assetState": one.children.get("jcr:content").properties["dam:assetState"] ?? null,
-        "a.jcr:content/dam:failureReason": facts.failure,
-        "a.jcr:content/jcr:lastModified": one.children.get("jcr:content").properties["jcr:lastModified"] ?? null,
-      },
-    }));
+    .map(({ path, one }) => assetRow(path, one));
+}
+
+function assetRow(path, one) {
+  const content = one.children.get("jcr:content");
+  const metadata = content.children.get("metadata").properties;
+  const named = ["dc:title", "dc:format", "dam:size", "tiff:ImageWidth", "tiff:ImageLength", "dam:sha1"].map((name) => [`a.jcr:content/metadata/${name}`, metadata[name] ?? null]);
+  const own = ["dam:assetState", "dam:failureReason", "jcr:lastModified", "jcr:lastModifiedBy"].map((name) => [`a.jcr:content/${name}`, content.properties[name] ?? null]);
+  const thumbnail = content.children.get("renditions").children.has(THUMBNAIL) ? "image/png" : null;
+  const rest = [[`a.jcr:content/renditions/${THUMBNAIL}/jcr:content/jcr:mimeType`, thumbnail], ["a.jcr:created", new Date().toISOString()]];
+  return { path, score: 1, values: Object.fromEntries([...named, ...own, ...rest]) };
 }
 
 function templateRow(path, { properties, children }) {

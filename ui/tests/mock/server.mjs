@@ -6,7 +6,7 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
-import { assetAnswer, assetFacts, multipart, processAsset, receiveChunk, sendRendition } from "./assets.mjs";
+import { assetAnswer, multipart, processAsset, receiveChunk, sendRendition } from "./assets.mjs";
 import { batch } from "./batch.mjs";
 import { DIALOGS, INSERTABLE, node, PAGE, sampleContent, sampleQueue } from "./content.mjs";
 import { consoleAnswer, sampleConsole } from "./console.mjs";
@@ -200,7 +200,6 @@ function pages(state, path, query) {
     ...summary(state, one, `${path}/${name}`),
     name,
     type: kindOf(one),
-    asset: assetFacts(one, `${path}/${name}`),
     resourceType: contentOf(one)?.properties["sling:resourceType"] ?? null,
     template: null,
     hasChildren: [...one.children.keys()].some((child) => child !== "jcr:content"),

@@ -1,5 +1,3 @@
-import { readdirSync, readFileSync, statSync } from "node:fs";
-import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { byteText, formatName, nextName, nodeNameOf } from "../../src/assets/asset";
 import { assetQuery, assetRows, NO_QUESTION } from "../../src/assets/find";
@@ -61,10 +59,19 @@ describe("searches for assets", () => {
     expect(statement).toContain("CAST('2026-11-23T00:00:00.000Z' AS DATE)");
     expect(parameters).toEqual({ text: "harbor* -boat", tag: "a'b" });
   });
-  it("show assets without a state as being processed", () => {
-    const row = (values: Record<string, string | number | null>) => assetRows([{ path: "/content/dam/a.jpg", score: 1, values }])[0];
-    expect(row({})?.asset).toMatchObject({ state: "processing", thumbnail: null });
-    expect(row({ "a.jcr:content/dam:assetState": "failed", "a.jcr:content/dam:failureReason": "broken" })?.asset).toMatchObject({ state: "failed", failure: "broken" });
+  it("tell the state of an asset by what the server has stored", () => {
+    const now = new Date("2026-11-30T10:00:00Z");
+    const of = (values: Record<string, string>) =>
+      assetRows([{ path: "/content/dam/a.jpg", score: 1, values: Object.fromEntries(Object.entries(values).map(([name, value]) => [`a.${name}`, value])) }], now)[0]?.asset;
+    expect(of({ "jcr:created": "2026-11-30T09:58:00Z" })).toMatchObject({ state: "processing", thumbnail: null });
+    expect(of({ "jcr:created": "2026-11-30T09:00:00Z" })?.state).toBe("processed");
+    expect(of({ "jcr:content/dam:processedOriginal": "again" })?.state).toBe("processing");
+    expect(of({ "jcr:content/dam:assetState": "failed", "jcr:content/dam:failureReason": "broken" })).toMatchObject({ state: "failed", failure: "broken" });
+    const thumbnail = { "jcr:content/renditions/cq5dam.thumbnail.319.319.png/jcr:content/jcr:mimeType": "image/png" };
+    expect(of({ "jcr:created": "2026-11-30T09:58:00Z", ...thumbnail })).toMatchObject({
+      state: "processed",
+      thumbnail: "/content/dam/a.jpg/jcr:content/renditions/cq5dam.thumbnail.319.319.png",
+    });
   });
 });
 
@@ -78,22 +85,13 @@ describe("words for assets", () => {
     expect(byteText(null)).toBe("");
   });
   it("have German translations everywhere", () => {
-    const used = filesBelow(join(__dirname, "../../src")).flatMap((file) => {
-      const text = readFileSync(file, "utf8");
-      if (!/screens\/assets|parts\/(Picker|Upload|Transfer|View|Column)|fields\/(Tags|Path)/.test(file)) return [];
-      return [...text.matchAll(/\bt\(\s*"((?:[^"\\]|\\.)*)"/g), ...text.matchAll(/\btn\([^,]+,\s*"([^"]*)"/g)].map(([, one]) => one ?? "");
-    });
+    const sources = import.meta.glob<string>("../../src/{screens/assets,parts,fields}/*.svelte", { query: "?raw", import: "default", eager: true });
+    const own = Object.entries(sources).filter(([file]) => /screens\/assets|parts\/(Picker|Upload|Transfer|View|Column)|fields\/(Tags|Path)/.test(file));
+    const used = own.flatMap(([, text]) => [...text.matchAll(/\bt\(\s*"((?:[^"\\]|\\.)*)"/g), ...text.matchAll(/\btn\([^,]+,\s*"([^"]*)"/g)].map(([, one]) => one ?? ""));
     expect(used.length).toBeGreaterThan(150);
     expect([...new Set(used)].filter((one) => german[one] === undefined)).toEqual([]);
   });
 });
-
-function filesBelow(folder: string): string[] {
-  return readdirSync(folder).flatMap((name) => {
-    const path = join(folder, name);
-    return statSync(path).isDirectory() ? filesBelow(path) : [path];
-  });
-}
 
 describe("metadata", () => {
   it("keeps lists as lists and removes empty texts", () => {
@@ -155,6 +153,9 @@ describe("pickers, rights and addresses", () => {
   it("grant what an aggregate contains, and everything to administrators", () => {
     expect(rightsOf({ privileges: ["jcr:read"], isAdministrator: false })).toMatchObject({ add: false, edit: false, publish: false });
     expect(rightsOf({ privileges: ["rep:write"], isAdministrator: false })).toMatchObject({ add: true, edit: true, remove: true, publish: false });
+    const properties = ["rep:addProperties", "rep:alterProperties", "rep:removeProperties"];
+    expect(rightsOf({ privileges: properties, isAdministrator: false })).toMatchObject({ edit: true, add: false });
+    expect(rightsOf({ privileges: properties.slice(1), isAdministrator: false })).toMatchObject({ edit: false });
     expect(rightsOf({ privileges: [], isAdministrator: true })).toMatchObject({ add: true, publish: true });
   });
   it("lead to assets and back", () => {
