@@ -59,9 +59,18 @@ export function factLine(facts: AssetFacts | null | undefined, name: string): st
 }
 
 /** Returns the address of the thumbnail, or `null`. It differs once the file is replaced. */
-export function thumbnailUrl(item: Pick<PageItem, "asset">): string | null {
+export function thumbnailUrl(item: Pick<PageItem, "path" | "asset">): string | null {
   const facts = item.asset;
-  return facts?.thumbnail ? `${encodePath(facts.thumbnail)}${facts.hash ? `?h=${facts.hash}` : ""}` : null;
+  if (!facts || facts.state !== "processed") return null;
+  const query = facts.hash ? `?h=${facts.hash}` : "";
+  if (facts.thumbnail) return encodePath(facts.thumbnail) + query;
+  // Assets of packages may lack the rendition; the server then draws one.
+  return isPicture(facts.format) ? drawnUrl(item.path, 320) + query : null;
+}
+
+/** Returns the address of a picture that the server draws in a width. */
+export function drawnUrl(path: string, width: 160 | 320): string {
+  return `${encodePath(path)}.width-${width}.webp`;
 }
 
 /** Returns the path of the rendition that listings show, by the asset's path. */

@@ -157,24 +157,36 @@ export function assetRows(rows: Rows["rows"], now = new Date()): PageItem[] {
   });
 }
 
-/** The maximum number of assets whose facts one query reads. */
-const MOST_FACTS = 100;
+/** The maximum length of a statement, in bytes of UTF-8; the server takes 64 KiB. */
+const LONGEST_STATEMENT = 60_000;
 
 /** Returns the items of a listing, assets with their facts. The cost depends on their number, not on that of the folder. */
 export async function withFacts(items: PageItem[]): Promise<PageItem[]> {
   const paths = items.filter((item) => item.type === "asset" && item.asset === undefined).map(({ path }) => path);
   if (paths.length === 0) return items;
-  const parts: string[][] = [];
-  for (let at = 0; at < paths.length; at += MOST_FACTS) parts.push(paths.slice(at, at + MOST_FACTS));
-  const answers = await Promise.all(parts.map((part) => sendTo<Rows>("POST", "/api/v1/query", { statement: factsStatement(part), limit: MOST_FACTS })));
-  const facts = new Map(answers.flatMap(({ rows }) => assetRows(rows)).map((item) => [item.path, item.asset]));
-  return items.map((item) => (item.type === "asset" ? { ...item, asset: item.asset ?? facts.get(item.path) ?? null } : item));
+  const answers = await Promise.all(factStatements(paths).map((statement) => sendTo<Rows>("POST", "/api/v1/query", { statement, limit: paths.length })));
+  const found = new Map(answers.flatMap(({ rows }) => assetRows(rows)).map((item) => [item.path, item]));
+  return items.map((item) => {
+    const own = found.get(item.path);
+    return own ? { ...item, title: own.title, asset: own.asset ?? null } : item;
+  });
 }
 
-/** Each path is looked up by itself, which a condition with `OR` would not do. */
-function factsStatement(paths: string[]): string {
+/** Returns the statements that read some assets. Each path is looked up by itself, which a condition with `OR` would not do. */
+export function factStatements(paths: string[]): string[] {
   const columns = Object.values(COLUMNS).map((name) => `a.[${name}]`).join(", ");
-  return paths.map((path) => `SELECT ${columns} FROM [dam:Asset] AS a WHERE ISSAMENODE(a, '${path.replace(/'/g, "''")}')`).join(" UNION ALL ");
+  const statements: string[] = [];
+  let length = Infinity;
+  for (const path of paths) {
+    const one = `SELECT ${columns} FROM [dam:Asset] AS a WHERE ISSAMENODE(a, '${path.replace(/'/g, "''")}')`;
+    const bytes = new TextEncoder().encode(one).length + 11;
+    length += bytes;
+    if (length > LONGEST_STATEMENT) {
+      statements.push(one);
+      length = bytes;
+    } else statements.push(`${statements.pop()} UNION ALL ${one}`);
+  }
+  return statements;
 }
 
 /** Finds assets below a path, a page at a time. */

@@ -2,7 +2,7 @@
  * The state of an upload on the server: a file is received in chunks, into a node beside its target, and becomes an
  * asset in one commit once it is complete.
  */
-import type { NodeAnswer, Operation, SentNode } from "../server/answers";
+import type { NodeAnswer, Operation, SentProperty } from "../server/answers";
 import { read, sendTo, ServerError } from "../server/client";
 import { childPath } from "../server/post";
 import { STAGING_PREFIX } from "./asset";
@@ -39,12 +39,16 @@ export function bytesIn(holder: NodeAnswer, size: number): number {
 
 /** Makes an asset of a received file. The server refuses (412) if there is a node at the path already. */
 export async function storeAsset(staging: string, path: string, { format, user, now }: { format: string; user: string; now: Date }): Promise<void> {
-  const metadata: SentNode = { type: "nt:unstructured", properties: format === "" ? {} : { "dc:format": format } };
-  const properties = { "jcr:lastModified": { type: "Date", value: now.toISOString() }, "jcr:lastModifiedBy": { type: "String", value: user } };
-  const children = { metadata, renditions: { type: "nt:folder", children: {} } };
-  const node: SentNode = { type: "dam:Asset", children: { "jcr:content": { type: "dam:AssetContent", properties, children } } };
+  const content = `${path}/jcr:content`;
+  const changed = { "jcr:lastModified": { type: "Date", value: now.toISOString() }, "jcr:lastModifiedBy": { type: "String", value: user } };
+  const put = (at: string, type: string, properties: Record<string, SentProperty> = {}): Operation => ({ op: "put", path: at, node: { type, properties } });
+  // Nodes without children in the request keep those that they have; so an asset that appeared meanwhile stays whole, and
+  // the move is refused.
   await apply([
-    { op: "put", path, node },
+    put(path, "dam:Asset"),
+    put(content, "dam:AssetContent", changed),
+    put(`${content}/metadata`, "nt:unstructured", format === "" ? {} : { "dc:format": format }),
+    put(`${content}/renditions`, "nt:folder"),
     { op: "move", from: staging, to: originalOf(path) },
   ]);
 }

@@ -69,7 +69,7 @@ function assetFacts(one) {
 
 /** Answers a rendition with a picture. */
 export function sendRendition(path, response) {
-  if (!path.includes("/renditions/")) return false;
+  if (!path.includes("/renditions/") && !/\.width-\d+\.webp$/.test(path)) return false;
   response.writeHead(200, { "Content-Type": "image/svg+xml" }).end(PICTURE);
   return true;
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { byteText, formatName, nextName, nodeNameOf } from "../../src/assets/asset";
-import { assetQuery, assetRows, NO_QUESTION } from "../../src/assets/find";
+import { assetQuery, assetRows, factStatements, NO_QUESTION } from "../../src/assets/find";
 import { metadataProperty } from "../../src/assets/metadata";
 import { bytesIn, stagingName } from "../../src/assets/received";
 import german from "../../src/language/de_assets";
@@ -72,6 +72,18 @@ describe("searches for assets", () => {
       state: "processed",
       thumbnail: "/content/dam/a.jpg/jcr:content/renditions/cq5dam.thumbnail.319.319.png",
     });
+  });
+});
+
+describe("the facts of listed assets", () => {
+  it("are read in statements that the server takes, each path once", () => {
+    const paths = Array.from({ length: 300 }, (_, at) => `/content/dam/ö'neil/${"ä".repeat(60)}-${at}.jpg`);
+    const statements = factStatements(paths);
+    expect(statements.length).toBeGreaterThan(3);
+    for (const statement of statements) expect(new TextEncoder().encode(statement).length).toBeLessThan(64 * 1024);
+    expect(statements.join(" ").match(/ISSAMENODE/g)?.length).toBe(300);
+    expect(statements[0]).toContain("ISSAMENODE(a, '/content/dam/ö''neil/");
+    expect(factStatements([])).toEqual([]);
   });
 });
 
