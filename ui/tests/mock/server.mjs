@@ -38,8 +38,9 @@ export async function startMock({ port = 0 } = {}) {
     writes: [],
     failNext: null,
     settle: new Set(),
-    /** The number of uploads whose connection breaks off, and the paths below which the user may only read. */
+    /** The number of uploads whose connection breaks off after so many that arrive, and the paths below which the user may only read. */
     cutUploads: 0,
+    cutAfter: 0,
     /** While set, no asset is processed. */
     holdProcessing: false,
     readOnly: [],
@@ -458,7 +459,8 @@ async function readBytes(request) {
 function upload(state, path, parts, request, response) {
   if (request.headers["x-csrf-token"] !== state.csrf) throw new Refusal(403, "the CSRF token is missing or belongs to another login");
   if (state.readOnly.some((one) => path === one || path.startsWith(`${one}/`))) throw new Refusal(403, `you may not add nodes to \`${path}\``);
-  if (state.cutUploads > 0) {
+  const received = state.writes.filter(({ verb }) => verb === "UPLOAD").length;
+  if (state.cutUploads > 0 && received >= state.cutAfter) {
     state.cutUploads -= 1;
     return request.socket.destroy();
   }
