@@ -246,7 +246,7 @@ export async function search_completes_marks_and_narrows(world) {
   await results.getByRole("link", { name: "Islands without cars" }).waitFor();
   await expectSoon(() => results.locator("mark").allInnerTexts(), ["ferry", "ferry", "ferry"]);
   await results.getByText("every hour & nobody").waitFor();
-  await page.getByText("Assets", { exact: true }).click();
+  await page.getByRole("radiogroup", { name: "Type" }).getByText("Assets", { exact: true }).click();
   await results.getByRole("link", { name: "ferry.jpg" }).waitFor();
   await expectSoon(() => results.getByRole("listitem").count(), 1);
   await page.getByText("Pages and assets", { exact: true }).click();
