@@ -1,6 +1,7 @@
 /**
  * The status of a page: its label, its meaning and the actions that it allows.
  */
+import { t } from "./language";
 import type { Status } from "./server/answers";
 
 export type Tone = "neutral" | "good" | "busy" | "warn" | "bad";
@@ -12,6 +13,7 @@ export interface StatusView {
   meaning: string;
 }
 
+/** The texts in English, which are the keys of their translations. */
 const VIEWS: Record<Status, StatusView> = {
   draft: { label: "Draft", tone: "neutral", meaning: "Never activated. Not visible to visitors." },
   modified: { label: "Modified", tone: "warn", meaning: "Changed since its last activation. Visitors see the activated state." },
@@ -23,7 +25,8 @@ const VIEWS: Record<Status, StatusView> = {
 
 /** Returns the label and tone of a status. An unknown status is shown by its own name. */
 export function statusView(status: Status): StatusView {
-  return VIEWS[status] ?? { label: status, tone: "neutral", meaning: "" };
+  const view = VIEWS[status];
+  return view ? { ...view, label: t(view.label), meaning: t(view.meaning) } : { label: status, tone: "neutral", meaning: "" };
 }
 
 /** Returns true if visitors may see some state of the page, so that deactivating it has an effect. */
