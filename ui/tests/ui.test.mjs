@@ -1,8 +1,10 @@
 /** Drives the built UI in a browser over the mock author. `npm run test:ui -- [part of a test's name]` */
 import * as consoles from "./browser/consoles.mjs";
+import * as editing from "./browser/editing.mjs";
 import * as editor from "./browser/editor.mjs";
 import * as looks from "./browser/looks.mjs";
 import * as mounts from "./browser/mounts.mjs";
+import * as publishing from "./browser/publishing.mjs";
 import * as queue from "./browser/queue.mjs";
 import * as session from "./browser/session.mjs";
 import * as sites from "./browser/sites.mjs";
@@ -10,4 +12,4 @@ import * as together from "./browser/together.mjs";
 import * as workflows from "./browser/workflows.mjs";
 import { run } from "./harness.mjs";
 
-await run({ ...session, ...sites, ...editor, ...together, ...queue, ...mounts, ...workflows, ...consoles, ...looks });
+await run({ ...session, ...sites, ...editor, ...editing, ...publishing, ...together, ...queue, ...mounts, ...workflows, ...consoles, ...looks });

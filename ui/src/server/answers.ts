@@ -87,6 +87,11 @@ export interface PageDetail {
   url: string;
   status: Status;
   activated: string | null;
+  /** The time at which the page appears, or vanishes, if one is set. */
+  onTime?: string | null;
+  offTime?: string | null;
+  /** The privileges that the user lacks on the page, with the reason for the controls that need them. */
+  denied?: { edit?: boolean; activate?: boolean };
   modified: string | null;
   modifiedBy: string | null;
   content: { path: string; resourceType: string | null; title: string | null; allowed?: string[] | null };
@@ -239,16 +244,33 @@ export interface NodeAnswer {
   children?: Record<string, NodeAnswer>;
 }
 
+/** A node in a request, with its children in order. */
+export interface SentNode {
+  type: string;
+  properties: Record<string, SentProperty>;
+  children?: Record<string, SentNode>;
+}
+
 /** One operation of `POST /api/v1/batch`. */
 export type Operation =
-  | { op: "put"; path: string; node: { type: string; properties: Record<string, SentProperty> } }
+  | { op: "put"; path: string; node: SentNode }
+  | { op: "move"; from: string; to: string; rewrite?: boolean }
+  | { op: "copy"; from: string; to: string }
   | { op: "delete"; path: string }
   | { op: "patch"; path: string; patch: NodePatch; ifMatch?: string }
   | { op: "order"; path: string; place: "first" | "last" | "before" | "after"; sibling?: string };
 
 /** `POST /api/v1/batch` */
 export interface BatchResults {
-  results: { op: string; path: string; status: number; etag: string | null }[];
+  results: {
+    op: string;
+    path: string;
+    status: number;
+    etag: string | null;
+    /** Of a move with `rewrite`: the references that were changed, and those that were not. */
+    rewritten?: { path: string; property: string }[];
+    kept?: { path: string; property: string; reason: string }[];
+  }[];
 }
 
 /** One node that a revision changed. */
@@ -426,6 +448,31 @@ export interface References {
   path: string;
   usedBy: { path: string; property: string; kind: string }[];
   uses: { path: string; property: string; kind: string; text: string; target: string | null }[];
+}
+
+/** A document that an activated page refers to. */
+export interface Companion {
+  path: string;
+  title: string | null;
+  status: "never" | "live" | "outdated" | "taken-away";
+  kind: "asset" | "tag" | "template" | "fragment" | "page" | "other";
+  /** True if visitors lack it, or have an older state of it. */
+  ticked: boolean;
+  /** The document that refers to it. */
+  referrer: string;
+  /** False if the user may not activate it. */
+  allowed?: boolean;
+}
+
+/** `GET /api/v1/replication/companions` */
+export interface Companions {
+  companions: Companion[];
+}
+
+/** `POST /api/v1/replication` */
+export interface Replicated {
+  paths: string[];
+  left: string[];
 }
 
 /** `GET /api/v1/search`, `GET /api/v1/query` */

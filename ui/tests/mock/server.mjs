@@ -6,8 +6,8 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
-import { batch } from "./batch.mjs";
-import { DIALOGS, INSERTABLE, node, PAGE, sampleContent, sampleQueue } from "./content.mjs";
+import { batch, nodeOf } from "./batch.mjs";
+import { DIALOGS, INSERTABLE, PAGE, sampleContent, sampleQueue } from "./content.mjs";
 import { consoleAnswer, sampleConsole } from "./console.mjs";
 import { changes, commit, tagOf } from "./feed.mjs";
 
@@ -40,6 +40,12 @@ export async function startMock({ port = 0 } = {}) {
     console: sampleConsole(),
     revisions: [],
     clients: new Set(),
+    /** Who else has the page open, as `/api/v1/presence` tells it. */
+    editors: [],
+    /** What pages refer to, as `/api/v1/replication/companions` tells it. */
+    companions: [],
+    /** While true, nothing reaches the server: each request is cut. */
+    isCut: false,
   };
   const server = createServer((request, response) => {
     handle(state, request, response).catch((error) => {
@@ -80,6 +86,7 @@ async function travel() {
 }
 
 async function handle(state, request, response) {
+  if (state.isCut) return request.destroy();
   await travel();
   const url = new URL(request.url, "http://mock");
   const path = decodeURIComponent(url.pathname);
@@ -96,7 +103,11 @@ async function handle(state, request, response) {
     if (at) response.setHeader("ETag", tagOf(state, at));
     return sendJson(response, 200, answer(state, path, url.searchParams));
   }
-  if (path.endsWith(".html")) return sendHtml(response, renderPage(state, path.slice(0, -".html".length), url.searchParams.get("wcmmode")));
+  if (path.endsWith(".html")) {
+    // A version is shown as the page is now: the mock keeps no content of versions.
+    const page = path.slice(0, -".html".length).replace(/;v='[^']*'$/, "");
+    return sendHtml(response, renderPage(state, page, url.searchParams.get("wcmmode")));
+  }
   throw new Refusal(404, `there is nothing at \`${path}\``);
 }
 
@@ -115,6 +126,8 @@ function answer(state, path, query) {
       return nodeAnswer(find(state, at), at, Number(query.get("depth") ?? 0));
     case "/api/v1/queue":
       return { agents: state.agents.map((agent) => ({ ...agent, queued: agent.items.length })) };
+    case "/api/v1/replication/companions":
+      return { companions: state.companions };
     default:
       throw new Refusal(404, `there is no \`${path}\``);
   }
@@ -263,6 +276,8 @@ async function change(state, url, path, request, response) {
     state.isSignedIn = false;
     return sendJson(response, 200, {});
   }
+  // Who is there is no change of content.
+  if (path === "/api/v1/presence") return sendJson(response, 200, { editors: state.editors });
   if (path.startsWith("/api/v1/queue/")) return queueAction(state, nameOf(path), url.searchParams.get("id"), response);
   const kind = request.headers["content-type"] ?? "";
   const sent = kind.includes("json") ? JSON.parse(body) : kind.includes("urlencoded") ? Object.fromEntries(form) : {};
@@ -284,7 +299,8 @@ async function change(state, url, path, request, response) {
     state.failNext = null;
     throw new Refusal(500, message);
   }
-  if (path === "/api/v1/batch") return sendJson(response, 200, batch(state, sent, { find, refuse, reorder, touch }));
+  if (path === "/api/v1/batch") return sendJson(response, 200, batch(state, sent, { find, refuse, reorder, touch, transfer }));
+  if (path === "/api/v1/replication") return sendJson(response, 200, replicate(state, sent));
   if (isApi) return sendJson(response, 200, nodeChange(state, request.method, path, url.searchParams, sent));
   const changed = write(state, path, form);
   commit(state, "admin", [{ path: changed }]);
@@ -316,12 +332,6 @@ function nodeChange(state, verb, path, query, sent) {
   }
 }
 
-/** Returns a node as the API takes it. */
-function nodeOf({ type, properties = {}, children = {} }) {
-  const below = Object.fromEntries(Object.entries(children).map(([name, child]) => [name, nodeOf(child)]));
-  return node({ "jcr:primaryType": type, ...properties }, below);
-}
-
 function login(state, form, response) {
   if (form.get("password") !== "secret") throw new Refusal(401, "wrong user name or password");
   state.isSignedIn = true;
@@ -340,7 +350,18 @@ function queueAction(state, verb, id, response) {
   throw new Refusal(404, `there is no item \`${id}\` in a queue`);
 }
 
-/** Activates or deactivates: what is still done by a Sling POST. */
+/** Activates or deactivates pages and what they refer to. */
+function replicate(state, { action, paths }) {
+  for (const path of paths) {
+    const companion = state.companions.find((one) => one.path === path);
+    if (companion) Object.assign(companion, { status: "live", ticked: false });
+    else Object.assign(find(state, path), { status: action === "activate" ? "queued" : "deactivated" });
+    if (action === "activate" && !companion) state.settle.add(path);
+  }
+  return { paths, left: [] };
+}
+
+/** Activates or deactivates by a Sling POST. */
 function write(state, path, form) {
   find(state, path).status = form.get(":operation") === "activate" ? "queued" : "deactivated";
   if (form.get(":operation") === "activate") state.settle.add(path);
