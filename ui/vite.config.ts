@@ -23,6 +23,16 @@ function deepLinks(): Plugin {
   };
 }
 
+/**
+ * Names the script of a module: the shell holds everything that several screens share, so that a view needs few requests.
+ * Other modules go with the screen that loads them. The editor of rich text is loaded when a text is shown.
+ */
+function scriptOf(module: string): string | null {
+  if (/\/src\/(screens\/sites\/(UsedBy|references)|screens\/launches\/NewLaunch|form\/(text|value)\.ts)/.test(module)) return "shell";
+  const isOfScreen = /\/src\/(screens|richtext|fields|form|language)\/|\/src\/parts\/KeysHelp|node_modules\/(prosemirror|orderedmap|rope-sequence|w3c-keyname)/;
+  return isOfScreen.test(module) ? null : "shell";
+}
+
 export default defineConfig({
   base: "/ui/",
   plugins: [deepLinks(), svelte()],
@@ -31,6 +41,9 @@ export default defineConfig({
     // The color tokens use `light-dark()`, which these versions understand.
     cssTarget: ["chrome123", "firefox120", "safari17.5"],
     assetsInlineLimit: 0,
+    // One style sheet for all screens: it is small, and a screen never appears without its styles.
+    cssCodeSplit: false,
+    rolldownOptions: { output: { codeSplitting: { includeDependenciesRecursively: false, groups: [{ debugName: "scripts", name: scriptOf }] } } },
   },
   server: {
     proxy: { "^/(?!ui/)": { target: author } },

@@ -33,6 +33,8 @@ import {
 import { cleanPasted } from "./paste";
 import { parseHtml, writeHtml } from "./schema";
 
+export { isKept } from "./schema";
+
 export interface RichOptions {
   /** Attributes of the editable element, such as its label. */
   attributes: Record<string, string>;

@@ -39,7 +39,6 @@ export function moveOperations(page: PageDetail, { to, isRewriting, leavesRedire
 /** Moves a page and activates what belongs to it. */
 export async function movePage(page: PageDetail, move: PageMove): Promise<MoveReport> {
   const before = move.leavesRedirect ? await siblingBefore(page.path) : null;
-  // A move within the same parent leaves the page itself before the place of the redirect.
   const operations = moveOperations(page, move, before);
   const { results } = await sendTo<BatchResults>("POST", "/api/v1/batch", { operations, message: `move ${page.path} to ${move.to}` });
   if (move.activates) {
@@ -53,6 +52,7 @@ export async function movePage(page: PageDetail, move: PageMove): Promise<MoveRe
 
 async function siblingBefore(path: string): Promise<string | null> {
   const parent = await read<NodeAnswer>("/api/v1/nodes", { path: parentPath(path), depth: 1 });
-  const names = Object.keys(parent.children ?? {});
+  // The parent's own content has no place among the pages.
+  const names = Object.keys(parent.children ?? {}).filter((name) => name !== "jcr:content");
   return names[names.indexOf(lastSegment(path)) - 1] ?? null;
 }

@@ -179,7 +179,7 @@ export class PageEdit {
     if (!draft || sameValue(before, value)) return;
     draft.set(field, value);
     const known = draft.fields.get(field);
-    const label = `${this.nameOf(draft.dialog)}: ${known ? fieldLabel(known) : field}`;
+    const label = `${clipped(this.nameOf(draft.dialog))}: ${known ? fieldLabel(known) : field}`;
     const now = Date.now();
     this.history.record({ kind: "value", path, field, label, before, after: value, began: now, at: now });
     this.autosave.touch();
@@ -374,7 +374,7 @@ export class PageEdit {
 
   /** Deletes a component. Returns true if the history can bring it back, which it cannot with files inside. */
   async delete(item: ComponentItem): Promise<boolean> {
-    const label = t("Delete {name}", { name: componentName(item) });
+    const label = t("Delete {name}", { name: clipped(componentName(item)) });
     const step: PresenceStep = { kind: "presence", path: item.path, label, isAdded: false, node: null, place: "last" };
     const performed = (await this.#perform(step, "redo")) as PresenceStep;
     if (performed.node !== null) this.history.record(performed);
@@ -385,7 +385,7 @@ export class PageEdit {
   async move(item: ComponentItem, parent: string, place: Place): Promise<string> {
     const before = this.page ? placeOf(this.page.components, item.path) : "last";
     const to = parent === parentPath(item.path) ? item.path : childPath(parent, freeName(item.name, await childNames(parent)));
-    const label = t("Move {name}", { name: componentName(item) });
+    const label = t("Move {name}", { name: clipped(componentName(item)) });
     const step: MoveStep = { kind: "move", label, from: item.path, to, before, after: place };
     await this.#perform(step, "redo");
     this.history.record(step);
@@ -504,7 +504,6 @@ export class PageEdit {
     const operations = drafts.flatMap(operationsOf);
     if (operations.length > 0) await this.#commit(operations, `edit ${this.path}`);
     await Promise.all(sent.map(({ draft, values }) => this.#takeStored(draft, values)));
-    this.restoredFrom = null;
     await this.#refresh();
     return summary.join(" · ");
   }
@@ -617,6 +616,11 @@ function tabOf(dialog: Dialog, place: string): number {
     0,
     shown.findIndex((tab) => tab.fields.some((field) => isWithin(place, field.name))),
   );
+}
+
+/** Returns a name short enough for the label of a step. */
+function clipped(name: string): string {
+  return name.length > 44 ? `${name.slice(0, 40).trimEnd()}…` : name;
 }
 
 /** Returns the names of a node's children. */

@@ -67,12 +67,23 @@ class Patch {
       const present = liveOf.get(old);
       if (present && !kept.has(present)) (present as ChildNode).remove();
     }
-    // Nodes that scripts of the page added stay where they are, before or after those of the server.
-    let place: ChildNode | null = null;
+    this.arrange(live, wanted as ChildNode[]);
+  }
+
+  /** Brings nodes into an order. Others, which scripts of the page added, stay where they are. */
+  private arrange(live: Element, wanted: ChildNode[]): void {
+    const all = new Set(wanted);
+    const nextOf = (node: ChildNode | null) => {
+      let next = node;
+      while (next && !all.has(next)) next = next.nextSibling;
+      return next;
+    };
+    let target = nextOf(live.firstChild);
+    let last: ChildNode | null = null;
     for (const node of wanted) {
-      const target: ChildNode | null = place ? place.nextSibling : live.firstChild;
-      if (node !== target && !(place && follows(place, node))) live.insertBefore(node, target);
-      place = node as ChildNode;
+      if (node === target) target = nextOf(node.nextSibling);
+      else live.insertBefore(node, target ?? (last ? last.nextSibling : null));
+      last = node;
     }
   }
 
@@ -199,11 +210,6 @@ function liveChildren(live: Element, before: Element): Map<Node, Node> | null {
 function corresponds(live: Node, before: Node): boolean {
   if (live.nodeName !== before.nodeName || pathOf(live) !== pathOf(before)) return false;
   return !isElement(live) || !isElement(before) || live.id === before.id;
-}
-
-function follows(place: ChildNode, node: Node): boolean {
-  for (let next = place.nextSibling; next; next = next.nextSibling) if (next === node) return true;
-  return false;
 }
 
 function attributes(live: Element, before: Element, after: Element): void {
