@@ -23,6 +23,7 @@ use tympan_web::log_file::{LogFile, LogRotation};
 use tympan_web::request_histogram::RequestHistogram;
 use tympan_web::{access_log, request_log};
 
+use crate::api::presence::PresenceBoard;
 use crate::backup_log::BackupLog;
 use crate::change_follower::ChangeFollowers;
 use crate::export::static_export::StaticExport;
@@ -191,6 +192,8 @@ pub struct Instance {
     pub(crate) readiness_probes: ReadinessProbes,
     pub(crate) mounts: std::sync::OnceLock<tympan_mounts::MountService>,
     pub(crate) backup_log: BackupLog,
+    /// Who has which page open in an editor.
+    pub(crate) presence: PresenceBoard,
     /// The cache of responses that are served directly.
     pub(crate) hot_responses: std::sync::OnceLock<HotResponses>,
     /// Registrations of other instances that read these blobs over HTTP and report which ones they need.
@@ -268,6 +271,7 @@ impl Instance {
             readiness_probes: ReadinessProbes::default(),
             mounts: std::sync::OnceLock::new(),
             backup_log: BackupLog::default(),
+            presence: PresenceBoard::default(),
             hot_responses: std::sync::OnceLock::new(),
             guest_notes: std::sync::OnceLock::new(),
         };

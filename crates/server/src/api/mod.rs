@@ -34,6 +34,7 @@ mod openapi;
 mod package;
 mod page;
 mod permission;
+pub(crate) mod presence;
 mod query;
 mod reference;
 mod schedule;
@@ -77,6 +78,7 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
     package::PACKAGE_ENDPOINTS,
     change_feed::FEED_ENDPOINTS,
     page::PAGE_ENDPOINTS,
+    presence::PRESENCE_ENDPOINTS,
     agent_queue::AGENT_QUEUE_ENDPOINTS,
     job::JOB_ENDPOINTS,
     job::queue::QUEUE_ENDPOINTS,

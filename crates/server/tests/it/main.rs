@@ -21,6 +21,7 @@ mod costly_requests;
 mod credentials;
 mod cross_site;
 mod damaged_data;
+mod editing_pages;
 mod ended_accounts;
 mod event_streams;
 mod form_values;
