@@ -284,7 +284,7 @@ export async function activating_saves_first(world) {
   const { page, state } = world;
   await open(world, ADDRESS);
   await page.getByLabel("Title").fill("Saved and activated");
-  await page.getByRole("button", { name: "Activate" }).click();
+  await page.getByRole("button", { name: "Activate", exact: true }).click();
   await page.getByRole("button", { name: "Save and activate" }).click();
   await page.getByText("Activation started for “Saved and activated”").waitFor();
   await page.locator(".what").getByText("Live", { exact: true }).waitFor();
