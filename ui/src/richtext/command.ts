@@ -2,9 +2,9 @@
  * The commands of the rich text editor, by name: for its tools, its menu of blocks, and its keys.
  */
 import { setBlockType, toggleMark, wrapIn, lift } from "prosemirror-commands";
-import type { MarkType, NodeType } from "prosemirror-model";
+import type { MarkType, Node, NodeType } from "prosemirror-model";
 import { liftListItem, wrapInList } from "prosemirror-schema-list";
-import type { Command, EditorState } from "prosemirror-state";
+import { Selection, type Command, type EditorState } from "prosemirror-state";
 import { addColumnAfter, addRowAfter, deleteColumn, deleteRow, deleteTable, isInTable, toggleHeaderRow } from "prosemirror-tables";
 import { emptyTable, schema } from "./schema";
 
@@ -137,10 +137,12 @@ function listCommand(name: "bullet_list" | "ordered_list"): Command {
   };
 }
 
-function insertBlock(make: () => import("prosemirror-model").Node): Command {
+/** Returns the command that inserts a block and puts the caret into it, or after one without text. */
+function insertBlock(make: () => Node): Command {
   return (state, dispatch) => {
     const tr = state.tr.replaceSelectionWith(make());
-    dispatch?.(tr.scrollIntoView());
+    const at = tr.mapping.map(state.selection.from, -1);
+    dispatch?.(tr.setSelection(Selection.near(tr.doc.resolve(at), 1)).scrollIntoView());
     return true;
   };
 }
