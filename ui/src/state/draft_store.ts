@@ -60,19 +60,19 @@ export async function keptDrafts(user: string, page: string, now: Date): Promise
 }
 
 /** Stores the history of a page for this tab. Returns false if there is no room for it. */
-export function keepHistory(user: string, page: string, history: unknown): boolean {
+export function keepHistory(user: string, tab: string, page: string, history: unknown): boolean {
   try {
-    sessionStorage.setItem(`${HISTORY}${user} ${page}`, JSON.stringify(history));
+    sessionStorage.setItem(`${HISTORY}${user} ${tab} ${page}`, JSON.stringify(history));
     return true;
   } catch {
     return false;
   }
 }
 
-/** Returns the stored history of a page. */
-export function keptHistory(user: string, page: string): unknown {
+/** Returns the stored history of a page. A duplicated tab is another one, and begins without a history. */
+export function keptHistory(user: string, tab: string, page: string): unknown {
   try {
-    return JSON.parse(sessionStorage.getItem(`${HISTORY}${user} ${page}`) ?? "null") as unknown;
+    return JSON.parse(sessionStorage.getItem(`${HISTORY}${user} ${tab} ${page}`) ?? "null") as unknown;
   } catch {
     return null;
   }
