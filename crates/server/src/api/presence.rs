@@ -92,11 +92,12 @@ impl PresenceBoard {
         match editors.iter_mut().find(|editor| editor.user == user && editor.tab == tab) {
             Some(editor) => editor.reported_at = now,
             None => {
+                let reports = editors.iter().enumerate();
+                let silent = reports.min_by_key(|(_, editor)| editor.reported_at).map(|(at, _)| at);
                 if editors.len() >= MAX_EDITORS_PER_PAGE
-                    && let Some(oldest) =
-                        (0..editors.len()).min_by_key(|at| editors[*at].reported_at)
+                    && let Some(silent) = silent
                 {
-                    editors.remove(oldest);
+                    editors.remove(silent);
                 }
                 let (user, tab) = (user.to_owned(), tab.to_owned());
                 editors.push(PageEditor { user, tab, since: now, reported_at: now });
