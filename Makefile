@@ -9,12 +9,13 @@ LAB := target/release/tympan-lab
 # that carries it compile again.
 UI_SOURCES := $(shell find ui -type f -not -path 'ui/node_modules/*' -not -path 'ui/dist/*' -not -path 'ui/tests/*')
 
-.PHONY: help build ui demo test lint bench fuzz torture setup setup-demo clean
+.PHONY: help build ui demo test lint bench fuzz torture package setup setup-demo clean
 
 help:
 	@echo "make demo     build, then run author, publish and dispatcher with the sample site"
 	@echo "make test     everything that must pass"
 	@echo "make build    the fast programs: leaves them at $(TYMPAN) and $(LAB), their debug information beside them"
+	@echo "make package  a Debian package, a tarball and an image of them, in target/package (PROGRAM_DIR=DIR: built already)"
 	@echo "make lint     format, lints and dependency rules"
 	@echo "make bench    figures beside their peers (ROWS=S1,D1 QUICK=1)"
 	@echo "make fuzz     each fuzz target for FUZZ_SECONDS (default 60)"
@@ -31,13 +32,14 @@ build: setup ui
 	@scripts/split_debug.sh $(TYMPAN)
 	@scripts/split_debug.sh $(LAB)
 
-# Without Node the program carries a notice page in place of the interface.
+# Without Node, or with one that is too old, the program carries a notice page in place of the interface.
 ui:
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory ui/dist/index.html; \
-	else echo "no npm: the program will carry a notice page in place of the interface"; fi
+	@if reason=$$(scripts/node_version.sh); then $(MAKE) --no-print-directory ui/dist/index.html; \
+	else echo "ui: $$reason: the program will carry a notice page in place of the interface"; fi
 
 ui/node_modules/.package-lock.json: ui/package-lock.json
-	@cd ui && npm ci --no-audit --no-fund --silent && touch node_modules/.package-lock.json
+	@cd ui && npm ci --no-audit --no-fund --loglevel error && touch node_modules/.package-lock.json || \
+	{ echo "ui: the packages of the interface cannot be installed, see above: is there a network?" >&2; exit 1; }
 
 ui/dist/index.html: ui/node_modules/.package-lock.json $(UI_SOURCES)
 	@cd ui && npm run --silent build && touch dist/index.html
@@ -62,6 +64,11 @@ fuzz:
 torture:
 	@scripts/setup.sh test
 	@scripts/torture.sh $(ROOM)
+
+# `PROGRAM_DIR` has programs that are built already.
+package: $(if $(PROGRAM_DIR),,build)
+	@scripts/setup.sh package
+	@scripts/package.sh $(PARTS)
 
 clean:
 	$(CARGO) clean

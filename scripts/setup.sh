@@ -1,8 +1,35 @@
 #!/usr/bin/env bash
 # Makes sure that what a target needs is on the machine: says what is missing and why, installs it when root on Debian,
-# and otherwise prints the command that does. Usage: scripts/setup.sh build|demo|test|bench
+# and otherwise prints the command that does. What it cannot install it names in one sentence, before anything is built.
+# Usage: scripts/setup.sh build|demo|test|bench|package
 set -eu
-purpose=${1:?build, demo, test or bench}
+purpose=${1:?build, demo, test, bench or package}
+cd "$(dirname "$0")/.."
+
+stop() { # sentence
+  echo "setup: $1" >&2
+  exit 1
+}
+
+# What no package of the system provides.
+command -v cargo >/dev/null 2>&1 || stop "Rust is missing: install it with rustup, then run this again"
+if ! reason=$(scripts/node_version.sh); then
+  [ "$purpose" != test ] || stop "$reason, so that the interface cannot be tested"
+  echo "setup: $reason, so that the program carries a notice page in place of the interface"
+fi
+
+# Gibibytes that a first build writes.
+case $purpose in
+  test) needed=14 ;;
+  build | bench) needed=8 ;;
+  demo) needed=5 ;;
+  *) needed=2 ;;
+esac
+# What was built already need not fit again.
+if [ ! -d "${CARGO_TARGET_DIR:-target}" ]; then
+  free=$(df -Pk "$(dirname "${CARGO_TARGET_DIR:-target}")" | awk 'NR == 2 { print int($4 / 1048576) }')
+  [ "${free:-$needed}" -ge "$needed" ] || stop "the disk has $free GiB free, and the build needs $needed: free some, or set CARGO_TARGET_DIR to a folder on another disk"
+fi
 
 packages=()
 reasons=()
@@ -47,6 +74,19 @@ if [ "$purpose" = test ]; then
   need fusermount3 fuse3 "mounts snapshots"
   [ -x /usr/sbin/sshd ] || add openssh-server "keeps vaults over SFTP"
 fi
+if [ "$purpose" = package ]; then
+  need dpkg-deb dpkg "builds the Debian package"
+  need dpkg-shlibdeps dpkg-dev "finds the libraries that it depends on"
+  need strip binutils "removes debug information"
+  need python3 python3 "collects the licenses"
+  if [ "$(id -u)" -eq 0 ]; then
+    # Only root makes the image, and installs the package on a clean system.
+    need mmdebstrap mmdebstrap "makes a clean system"
+    need buildah buildah "makes the image"
+    need zstd zstd "unpacks the stored homes that an upgrade is tried with"
+    need ip iproute2 "gives the clean system a network of its own"
+  fi
+fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
   need nginx nginx-light "a peer: static files and a cache"
@@ -67,21 +107,26 @@ if [ "$purpose" = bench ]; then
   [ -x /usr/bin/time ] || add time "CPU and memory of whole programs"
   [ -x /usr/sbin/sshd ] || add openssh-server "keeps vaults over SFTP"
 fi
-if ! command -v cargo >/dev/null 2>&1; then
-  echo "setup: Rust is missing; install it with rustup, then run this again" >&2
-  exit 1
+# Downloads the crates, so that a missing network is known before the build begins; without one, what a cache has is enough.
+fetch_crates() {
+  [ "$purpose" != package ] || return 0
+  local target
+  target=$(rustc -vV | sed -n 's/^host: //p')
+  cargo fetch --locked --offline --target "$target" >/dev/null 2>&1 && return 0
+  cargo fetch --locked --quiet --target "$target" ||
+    stop "the crates cannot be downloaded, see above: connect to the network, or set the proxy that reaches it in HTTPS_PROXY"
+}
+
+if [ ${#packages[@]} -eq 0 ]; then
+  fetch_crates
+  exit 0
 fi
-if ! command -v npm >/dev/null 2>&1 && [ "$purpose" = test ]; then
-  echo "setup: Node.js 20.19 or newer is missing; the interface cannot be tested" >&2
-  exit 1
-fi
-[ ${#packages[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
   echo "setup: installing these packages of the system:"
   printf '%s\n' "${reasons[@]}"
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq
-  apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null ||
+    stop "they cannot be installed, see above: connect to the network, or install them by hand: apt-get install ${packages[*]}"
   # A freshly installed server starts by itself; tests and bench start their own.
   for service in nginx varnish ssh; do
     case " ${packages[*]} " in
@@ -89,6 +134,7 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
         if command -v service >/dev/null 2>&1; then service "$service" stop >/dev/null 2>&1 || true; fi ;;
     esac
   done
+  fetch_crates
 else
   echo "setup: these packages of the system are missing:" >&2
   printf '%s\n' "${reasons[@]}" >&2

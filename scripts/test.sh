@@ -11,6 +11,8 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver
 # Debug information takes a quarter of the CPU time of compiling the workspace. Panics name their place without it.
 export CARGO_PROFILE_DEV_DEBUG=false
+# Empty where they cannot be fetched; their test says so then.
+TYMPAN_HTTP_CACHE_TESTS=$(scripts/http_cache_package.sh) && [ -n "$TYMPAN_HTTP_CACHE_TESTS" ] && export TYMPAN_HTTP_CACHE_TESTS
 passed=0 failed=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

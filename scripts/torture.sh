@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|blobs|search|jobs|backup|render|dispatcher|lab|program]...    (default: all)
+# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|blobs|search|jobs|backup|render|dispatcher|lab|program|package]...    (default: all)
 #   KILLS         processes killed in each test (default: 1,000 of the store, 200 in each of six tests of blobs, 200 of the
 #                 index, 300 of job workers, 500 of the dispatcher, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
@@ -21,6 +21,7 @@
 #   INTERLEAVINGS orders of marks and sweeps, and runs of drawings, edits, flushes and kills in random order (default 3,000)
 #   EDITS         random edits of each real site, every cached page compared with a fresh one (default 10,000)
 #   API_EXAMPLES  random requests for each operation of the JSON API (default 50)
+#   PROGRAM_DIR   with programs to package (default: they are built), BASE_TAR a clean Debian (default: mmdebstrap makes one)
 #   PROPTEST_RNG_SEED  of the property tests' random cases (default: a new one, which is printed)
 # Exit code: 0 nothing lost, 1 something failed, 2 no such room.
 set -u
@@ -115,7 +116,8 @@ dispatcher() {
   run "both lanes" env TYMPAN_CASES="${CASES:-2000}" cargo test -p tympan-dispatcher --test it -- both_lanes
   run "kills of the dispatcher" env TYMPAN_KILLS="${KILLS:-500}" cargo test -p tympan-dispatcher --test it -- --nocapture crash
   run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh any glob cache_path flush_message request proxy_protocol \
-    dispatcher_gossip dispatcher_headers dispatcher_http2 dispatcher_lane dispatcher_plan dispatcher_url
+    dispatcher_cache_control dispatcher_gossip dispatcher_headers dispatcher_http2 dispatcher_lane dispatcher_plan
+    dispatcher_url dispatcher_vary
 }
 
 program() {
@@ -131,12 +133,21 @@ lab() {
   run "users of a file, each once" env TYMPAN_PORTAL_USERS="${PORTAL_USERS:-10000}" cargo test --release --test it lab_portal -- --nocapture
 }
 
+package() {
+  if ! scripts/setup.sh package; then
+    echo "torture: SKIPPED: the package, see above"
+    return
+  fi
+  [ -n "${PROGRAM_DIR:-}" ] || run "the programs are built" cargo build --release
+  run "a package installed, upgraded and purged" scripts/package/test.sh
+}
+
 rooms=("$@")
-[ $# -gt 0 ] || rooms=(store blobs search jobs backup render dispatcher lab program)
+[ $# -gt 0 ] || rooms=(store blobs search jobs backup render dispatcher lab program package)
 for room in "${rooms[@]}"; do
   case $room in
-    store|blobs|search|jobs|backup|render|dispatcher|lab|program) "$room" ;;
-    *) echo "there is no room \`$room\` here; there are store, blobs, search, jobs, backup, render, dispatcher, lab, program" >&2; exit 2 ;;
+    store|blobs|search|jobs|backup|render|dispatcher|lab|program|package) "$room" ;;
+    *) echo "there is no room \`$room\` here; there are store, blobs, search, jobs, backup, render, dispatcher, lab, program, package" >&2; exit 2 ;;
   esac
 done
 [ ${#failed[@]} -eq 0 ] || { echo "torture: FAILED: ${failed[*]}"; exit 1; }

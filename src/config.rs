@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_assets::AssetsSection;
 use tympan_home::{
@@ -20,15 +21,16 @@ use tympan_search::SearchSection;
 use tympan_server::{
     LoginSection, PublishSection, QuerySection, ReceiveSection, Timing, WorkSection,
 };
-use tympan_terminal::CommandFault;
+use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::config::{AdminSection, ListenSection, LogsSection, OutgoingSection};
+use tympan_web::listen::ListenerOptions;
 
 pub(crate) use tympan_home::parse_toml;
 
 use crate::home_fault::home_fault;
 
 /// The whole file. A missing file counts as empty.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TympanConfig {
     pub(crate) listen: ListenSection,
@@ -111,6 +113,18 @@ fn warn_of_renamed_keys(file: &Path) {
     }
 }
 
+/// Returns a message for each key of a file that is accepted by its earlier name.
+pub(crate) fn list_renamed_keys(file: &str, text: &str) -> Vec<String> {
+    let message = |(line, key): (usize, &RenamedKey)| {
+        let RenamedKey { section, earlier, current } = key;
+        format!(
+            "{file}:{line}: `{earlier}` of `[{section}]` is named `{current}` now; the next release refuses the \
+             earlier name"
+        )
+    };
+    find_renamed_keys(text).into_iter().map(message).collect()
+}
+
 /// A key whose earlier name is accepted until the next release.
 #[derive(Debug, PartialEq, Eq)]
 struct RenamedKey {
@@ -160,10 +174,35 @@ pub(crate) fn parse_config_text(file: &str, text: &str) -> Result<TympanConfig, 
     parse_toml(file, text)
 }
 
+/// Checks the text of a `tympan.toml` of a home as a start of an instance does, except for what other machines answer:
+/// keys, values, and the files that they name. Returns all faults.
+pub(crate) fn check_config_text(file: &str, text: &str, home: &Path) -> Vec<String> {
+    let config = match parse_config_text(file, text) {
+        Ok(config) => config,
+        Err(fault) => return vec![fault],
+    };
+    let outgoing = config.outgoing.to_outgoing();
+    let mounts = outgoing.clone().ok().map(|policy| config.mounts.mount_settings(home, policy));
+    let front = &config.dispatcher.front;
+    let checks = [
+        config.listen.read_certificate().map(drop),
+        config.login.trusted_proxies().map(drop),
+        config.publish.page_headers().map(drop),
+        config.receive.received_paths().map(drop),
+        config.workflows.model_roots().map(drop),
+        config.ledger.surrogate_key().map(drop),
+        front.apply_to(ListenerOptions::default()).map(drop).map_err(|e| error_chain_text(&e)),
+        outgoing.map(drop),
+        mounts.map_or(Ok(()), |settings| settings.map(drop)),
+    ];
+    checks.into_iter().filter_map(Result::err).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use tympan_home::ConfigReference;
     use tympan_notation::{ByteSize, DurationText};
     use tympan_replicate::ActivationVersioning;
 
@@ -215,6 +254,74 @@ mod tests {
         assert_eq!(listen.max_header, Some(ByteSize::from_mib(64)));
         assert!(
             fault("[listen]\nbody_timeout = \"30\"\n").contains("`30` is not a duration; write")
+        );
+    }
+
+    #[test]
+    fn the_reference_page_lists_the_keys_that_are_parsed() {
+        let page = ConfigReference::of::<TympanConfig>().to_markdown(REFERENCE_INTRODUCTION);
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/configuration.md");
+        if std::env::var_os("UPDATE_REFERENCE").is_some() {
+            std::fs::write(&file, &page).unwrap();
+        }
+        let stored = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            stored == page,
+            "`{}` does not list the keys of the program; run `UPDATE_REFERENCE=1 cargo test --bin tympan \
+             reference_page`",
+            file.display()
+        );
+    }
+
+    /// The text before the list.
+    const REFERENCE_INTRODUCTION: &str = "\
+# Configuration
+
+Every key of `tympan.toml`, in the home of an author, publisher or dispatcher. A missing file or key means the default.
+This page is generated from the definitions that parse the file. `tympan config show --home DIR` prints the settings of
+a home and where each comes from, `tympan config check --home DIR` finds faults, and `tympan config explain KEY` prints
+what is said here.
+
+Unknown keys are refused. Durations (`\"30s\"`, `\"1h30m\"`) and sizes (`\"64 MiB\"`, `\"1.5 GB\"`) are text with units.
+`[[name]]` stands once for each element of a list, and `NAME` for a name of your choice. The options `--listen`,
+`--admin-listen`, `--database` and `--blobs` of the roles and the variable `TYMPAN_DATABASE` take precedence over the
+keys that name them. `TYMPAN_LOG` sets the level of the log on standard error: `info` unless set, `debug`, or
+`tympan_dispatcher=trace` for one part.";
+
+    #[test]
+    fn every_key_of_the_file_is_described() {
+        let reference = ConfigReference::of::<TympanConfig>();
+        let undescribed: Vec<_> = (reference.keys())
+            .filter(|key| key.description.is_empty() || key.value_type.is_empty())
+            .map(|key| &key.path)
+            .collect();
+        assert!(undescribed.is_empty(), "{undescribed:?}");
+        for (key, value_type, default) in [
+            ("listen.max_header", "size", "64 KiB"),
+            ("login.idle_timeout", "duration", "2 h"),
+            ("mounts.location[].url", "text", "required"),
+            ("blobs.delegates[].readOnly", "true or false", "false"),
+            ("export.rule[].source", "text", "required"),
+            ("back_ends.NAME.max_response", "size", "1 MiB"),
+            ("dispatcher.host[].rule[].match", "text", "any path"),
+            ("timing.header", "nobody | users | everybody", "`\"users\"`"),
+        ] {
+            let key = reference.find_key(key).expect(key);
+            assert_eq!((&*key.value_type, &*key.default), (value_type, default), "{}", key.path);
+        }
+    }
+
+    #[test]
+    fn a_check_finds_all_faults() {
+        let home = Path::new("/");
+        assert_eq!(check_config_text("tympan.toml", "", home), Vec::<String>::new());
+        let text = "[listen]\ntls_certificate = \"/none.pem\"\n[login]\ntrusted_proxies = [\"x\"]\n\
+                    [outgoing]\nnetworks = [\"y\"]\n";
+        let faults = check_config_text("tympan.toml", text, home);
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        let renamed = list_renamed_keys("tympan.toml", "[login]\nidle = \"1h\"\n");
+        assert!(
+            renamed[0].starts_with("tympan.toml:2: `idle` of `[login]` is named `idle_timeout`")
         );
     }
 

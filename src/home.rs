@@ -19,7 +19,7 @@ use crate::home_fault::home_fault;
 pub(crate) const ADMIN_USER: &str = "admin";
 
 /// The tables of all components that use the state database.
-const STATE_TABLES: [StateTableGroup; 4] = [
+pub(crate) const STATE_TABLES: [StateTableGroup; 4] = [
     StateTableGroup { name: "jobs", migrations: tympan_jobs::JOB_MIGRATIONS },
     StateTableGroup { name: "mounts", migrations: tympan_mounts::MOUNT_MIGRATIONS },
     StateTableGroup { name: "server", migrations: tympan_server::SERVER_MIGRATIONS },

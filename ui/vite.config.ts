@@ -8,7 +8,7 @@ import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig, type Plugin } from "vite";
 
 const author = process.env.TYMPAN_AUTHOR ?? "http://127.0.0.1:4502";
-const screens = /^\/(login|sites|editor|queue|versions|permissions|launches|users|packages|search)\.html(\/|\?|$)/;
+const screens = /^\/(login|sites|assets|editor|queue|versions|permissions|launches|users|packages|mounts|workflows|search)\.html(\/|\?|$)/;
 
 /** Answers the deep links of the UI with its index page while developing, as the author does. */
 function deepLinks(): Plugin {
@@ -23,6 +23,19 @@ function deepLinks(): Plugin {
   };
 }
 
+/**
+ * Names the script of a module: the shell holds everything that several screens share, so that a view needs few requests.
+ * What chooses and uploads pages and assets has a script of its own, for the screens that use it. Other modules go with
+ * the screen that loads them. The editor of rich text is loaded when a text is shown.
+ */
+function scriptOf(module: string): string | null {
+  if (/\/src\/(screens\/sites\/(UsedBy|references)|screens\/launches\/NewLaunch|form\/(text|value)\.ts)/.test(module)) return "shell";
+  const choosesContent = /\/src\/(assets\/|fields\/TagsField|screens\/sites\/(TransferPage|listing|order)|parts\/(Picker|picker|Upload\w+|TransferItems|WindowedGrid|Columns?|Thumb|ViewSwitch)\.)/;
+  if (choosesContent.test(module)) return "content";
+  const isOfScreen = /\/src\/(screens|richtext|fields|form|language)\/|\/src\/parts\/KeysHelp|node_modules\/(prosemirror|orderedmap|rope-sequence|w3c-keyname)/;
+  return isOfScreen.test(module) ? null : "shell";
+}
+
 export default defineConfig({
   base: "/ui/",
   plugins: [deepLinks(), svelte()],
@@ -31,6 +44,9 @@ export default defineConfig({
     // The color tokens use `light-dark()`, which these versions understand.
     cssTarget: ["chrome123", "firefox120", "safari17.5"],
     assetsInlineLimit: 0,
+    // One style sheet for all screens: it is small, and a screen never appears without its styles.
+    cssCodeSplit: false,
+    rolldownOptions: { output: { codeSplitting: { includeDependenciesRecursively: false, groups: [{ debugName: "scripts", name: scriptOf }] } } },
   },
   server: {
     proxy: { "^/(?!ui/)": { target: author } },

@@ -4,6 +4,7 @@ mod activation;
 mod assets;
 pub(crate) mod backup;
 mod blobs;
+mod config;
 pub(crate) mod exclude;
 mod heading;
 mod instance_location;
@@ -17,6 +18,7 @@ mod printed_commands;
 mod quantity_options;
 mod repo;
 mod server;
+mod service;
 mod user;
 pub(crate) mod vault;
 
@@ -28,6 +30,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use activation::{ActivateArgs, DeactivateArgs};
 pub(crate) use assets::{AssetMountCommand, AssetsCommand, OnOffSwitch};
 pub(crate) use blobs::{BlobsArgs, BlobsCommand, PromoteBlobsArgs};
+pub(crate) use config::{ConfigCommand, ConfigShowArgs, ConfigSourceArgs};
 pub(crate) use instance_location::{
     HomeOrInstanceArgs, HomeOrUrlArgs, InstanceLoginArgs, RemoteInstanceArgs,
 };
@@ -41,6 +44,7 @@ pub(crate) use repo::{
 pub(crate) use server::{
     DemoArgs, DispatcherArgs, DispatcherCommand, ExportArgs, ExportMode, InstanceArgs,
 };
+pub(crate) use service::{DoctorArgs, ServiceArgs, ServiceCommand, ServiceRole};
 pub(crate) use user::{TokenScope, UserCommand, UserGroupCommand};
 
 /// Runs a content website end to end: author, publish, dispatcher.
@@ -129,6 +133,20 @@ pub(crate) enum TympanCommand {
     // The program `tympan-lab` parses these arguments, and prints the help.
     #[command(disable_help_flag = true)]
     Lab(LabProgramArgs),
+    /// Shows, checks and explains the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Looks for reasons why an instance does not start or will fail, and says what to do.
+    Doctor(DoctorArgs),
+    /// Sets the program up as a service of the machine.
+    #[command(subcommand)]
+    Service(ServiceCommand),
+    /// Prints a script by which a shell completes commands and options.
+    #[command(
+        after_help = "Example: tympan completions bash > /etc/bash_completion.d/tympan\n\nThe Debian package has \
+            the scripts of all three shells. Those of the lab: `tympan lab completions bash`."
+    )]
+    Completions(CompletionsArgs),
     /// Prints the health of a running instance, with reasons.
     #[command(after_help = "Example: tympan status --url http://127.0.0.1:4502")]
     Status(RemoteInstanceArgs),
@@ -141,6 +159,12 @@ pub(crate) enum TympanCommand {
     /// Runs a program with limits on memory and time; used by asset processing.
     #[command(name = RUN_TOOL_COMMAND, hide = true)]
     RunTool(RunToolArgs),
+    /// Writes the man pages of all commands into a folder; used by packages.
+    #[command(name = "man-pages", hide = true)]
+    ManPages {
+        /// The folder, which is created.
+        dir: PathBuf,
+    },
     /// Renders the standard renditions of a file; used by measurements.
     #[command(alias = "draw-file", hide = true)]
     RenderFile(RenderFileArgs),
@@ -162,6 +186,21 @@ pub(crate) enum SiteCommand {
         /// The folder, which must not exist or must be empty. Its name becomes the site's.
         dir: PathBuf,
     },
+    /// Installs the components and client libraries of a site's folder into a running instance, in one commit.
+    #[command(
+        after_help = "Example: tympan site push ./shop --url http://127.0.0.1:4502 --token-file token\n\nThe site is \
+            checked first. What the folder no longer has is removed below the site's own nodes. It is the package \
+            `sites:NAME:1.0`, whose installation `tympan package uninstall` reverts."
+    )]
+    Push {
+        /// The folder, with its `site.toml`.
+        dir: PathBuf,
+        /// Also replaces the content of the site, with all that was edited in it.
+        #[arg(long)]
+        content: bool,
+        #[command(flatten)]
+        instance: RemoteInstanceArgs,
+    },
     /// Checks templates, components and content, and prints problems as `file:line:column: message`.
     #[command(after_help = "Example: tympan site check ./shop")]
     Check {
@@ -171,6 +210,13 @@ pub(crate) enum SiteCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub(crate) shell: tympan_terminal::CompletionShell,
 }
 
 #[derive(Debug, Args)]

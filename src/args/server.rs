@@ -74,9 +74,9 @@ pub(crate) struct DispatcherArgs {
     /// A file with the section `[dispatcher]`; default `tympan.toml` in the home.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) settings: Option<PathBuf>,
-    /// The listen address.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: SocketAddr,
+    /// The listen address; default `[listen] address` of the settings, else 127.0.0.1:8080.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
     /// A socket through which a second dispatcher with the same arguments takes over from this one without a failed
     /// request; default `dispatcher.sock` in the home.
     #[arg(long, value_name = "FILE")]

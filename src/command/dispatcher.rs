@@ -33,6 +33,7 @@ use crate::args::DispatcherCommand;
 use crate::command::pair;
 use crate::command::process_signals::ProcessSignals;
 use crate::command::runtime::create_runtime;
+use crate::command::service_manager;
 
 /// The name of the configuration file in a home.
 pub(crate) const DISPATCHER_CONFIG_FILE: &str = "dispatcher.any";
@@ -96,6 +97,7 @@ pub(crate) fn run_dispatcher_command(arguments: args::DispatcherArgs) -> Command
             explain_request(&config, &settings, &question, json)
         }
         None => {
+            tympan_web::passed_socket::register_passed_sockets();
             let (config, home) = match (arguments.config, arguments.home) {
                 (Some(file), _) => (file, None),
                 (None, Some(home)) => (home.join(DISPATCHER_CONFIG_FILE), Some(home)),
@@ -183,7 +185,8 @@ impl DispatcherConfigFiles {
 /// The listen addresses, the logs and the handover socket of a dispatcher.
 #[derive(Debug)]
 struct DispatcherPlacement {
-    listen_address: SocketAddr,
+    /// The address of the command line, which takes precedence over the one of `[listen]`.
+    listen_address: Option<SocketAddr>,
     log_dir: Option<PathBuf>,
     /// The folder with the pairs that are allowed to flush.
     pairs_dir: Option<PathBuf>,
@@ -373,8 +376,10 @@ fn serve_until_signal(
         let (loaded, rest, all) = files.read_all()?;
         let front = front_from_config(&rest)?;
         let redirecting = rest.dispatcher.https_redirect.clone();
+        let listen = placement.listen_address.or(rest.listen.address);
+        let listen = listen.unwrap_or_else(|| args::ServiceRole::Dispatcher.default_address());
         let addresses = ListenerAddresses {
-            visitors: placement.listen_address,
+            visitors: listen,
             admin: rest.dispatcher.admin.address,
             https_redirect: redirecting.address,
         };
@@ -390,7 +395,7 @@ fn serve_until_signal(
         )?;
         // Only now, since the serving process must continue if one of the steps above fails.
         let sockets = sockets.acquire().await.map_err(socket_fault)?;
-        let address = sockets.visitors.local_addr().unwrap_or(placement.listen_address);
+        let address = sockets.visitors.local_addr().unwrap_or(listen);
         let (stop, stopped) = channel(false);
         if let Some(listener) = sockets.admin {
             let address =
@@ -412,6 +417,7 @@ fn serve_until_signal(
         let served = tokio::spawn(serve_front(dispatcher.clone(), sockets.visitors, front, stopped));
         say!("dispatcher listens on {scheme}://{address}");
         say!("ready");
+        service_manager::report_ready("dispatcher serves");
         let relieved = sockets.offer.map(|offer| offer.hand_over(dispatcher, drain, stop.clone()));
         let relieved = async {
             match relieved {
@@ -423,6 +429,7 @@ fn serve_until_signal(
         tokio::select! {
             ended = &mut served => ended.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))??,
             () = async { tokio::select! { () = signals.wait_for_end() => {}, () = relieved => {} } } => {
+                service_manager::report_stopping();
                 stop.send_replace(true);
                 served.await.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))??;
             }

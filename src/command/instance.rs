@@ -40,6 +40,7 @@ use crate::command::process_signals::ProcessSignals;
 use crate::command::renderer::{create_plain_renderer, image_options};
 use crate::command::rendition_process::{self, RenderUrgency};
 use crate::command::runtime::create_runtime;
+use crate::command::service_manager;
 use crate::config::TympanConfig;
 use crate::home::{ConfiguredHome, close_home, create_admin, home_access, open_home, open_state};
 use crate::home_fault::home_fault;
@@ -675,6 +676,7 @@ fn create_renderer(
 
 /// Runs an instance until a signal.
 pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -> CommandOutcome {
+    tympan_web::passed_socket::register_passed_sockets();
     crate::home::set_database_url_override(arguments.database.as_deref());
     crate::home::set_blob_url_override(arguments.blobs.as_deref());
     crate::home::mark_instance_process();
@@ -700,8 +702,11 @@ pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -
             false => say!("the password of user `{admin}` is in `{file}`: change it"),
         }
     }
-    let port = if role == InstanceRole::Author { 4502 } else { 4503 };
-    let default = SocketAddr::from(([127, 0, 0, 1], port));
+    let service_role = match role {
+        InstanceRole::Author => args::ServiceRole::Author,
+        InstanceRole::Publish => args::ServiceRole::Publish,
+    };
+    let default = service_role.default_address();
     let plan = InstancePlan {
         role,
         listen: arguments.listen.or(config.listen.address).unwrap_or(default),
@@ -718,11 +723,17 @@ pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -
         let mut running = start_instance(&plan).await?;
         say!("{} listens on {}://{}", role.name(), running.scheme(), running.address);
         say!("ready");
-        let reopen = running.reload_callback();
+        service_manager::report_ready(&format!("{} serves", role.name()));
+        let reload = running.reload_callback();
+        let reopen = || {
+            let _report = service_manager::report_reloading();
+            reload();
+        };
         tokio::select! {
             fault = running.wait_for_failure() => return Err(fault),
             () = signals.wait_for_end_or_hangup(reopen) => {}
         }
+        service_manager::report_stopping();
         running.shut_down().await;
         Ok(())
     })?;

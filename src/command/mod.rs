@@ -5,9 +5,11 @@ mod activation;
 mod assets;
 mod backup;
 mod blobs;
+mod config;
 mod demo;
 mod demo_portal;
 mod dispatcher;
+mod doctor;
 mod export;
 mod index;
 mod instance;
@@ -22,6 +24,8 @@ mod renderer;
 pub(crate) mod rendition_process;
 mod repo;
 mod runtime;
+mod service;
+mod service_manager;
 mod site;
 mod user;
 
@@ -29,6 +33,7 @@ pub(crate) use backup::{user_config_dir, vault_access, vault_cache_dir};
 
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
 use tympan_terminal::{CommandFault, CommandOutcome};
 
 use crate::args::{TympanArgs, TympanCommand};
@@ -74,6 +79,15 @@ pub(crate) fn run_command(arguments: TympanArgs) -> CommandOutcome {
         TympanCommand::Deactivate(deactivate_args) => activation::run_deactivate(&deactivate_args),
         TympanCommand::Assets(assets) => assets::run_assets_command(&assets),
         TympanCommand::Lab(lab) => lab_program::run_lab_program(lab.arguments),
+        TympanCommand::Config(command) => config::run_config_command(&command),
+        TympanCommand::Doctor(arguments) => doctor::run_doctor(&arguments),
+        TympanCommand::Service(command) => service::run_service_command(&command),
+        TympanCommand::Completions(arguments) => {
+            tympan_terminal::print_completions(TympanArgs::command(), arguments.shell)
+        }
+        TympanCommand::ManPages { dir } => {
+            tympan_terminal::write_man_pages(TympanArgs::command(), &dir)
+        }
         TympanCommand::Status(remote) => remote_instance::print_instance_status(&remote),
         TympanCommand::RenderImages => rendition_process::run_rendition_process(),
         TympanCommand::RunTool(tool) => rendition_process::run_bounded_tool(&tool),

@@ -15,7 +15,7 @@ use tympan_web::body_limit::limit_body;
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::reader_body::body_from_reader;
 
-use crate::args::{HomeOrInstanceArgs, HomeOrUrlArgs, InstanceLoginArgs};
+use crate::args::{HomeOrInstanceArgs, HomeOrUrlArgs, InstanceLoginArgs, RemoteInstanceArgs};
 use crate::command::remote_instance::{
     RESPONSE_IDLE_TIMEOUT, authorization_header, percent_encode,
 };
@@ -50,6 +50,12 @@ impl<'a> RemotePackageClient<'a> {
         Some(Self { url, credentials, is_json: location.json })
     }
 
+    /// Returns the client of an instance.
+    pub(crate) fn from_instance(instance: &'a RemoteInstanceArgs) -> Self {
+        let url = instance.url.trim_end_matches('/');
+        Self { url, credentials: &instance.credentials, is_json: instance.json }
+    }
+
     /// Prints a response: its `text`, or all of it.
     pub(crate) fn print_response(&self, response: &Value) {
         match response.get("text").and_then(Value::as_str) {
@@ -63,8 +69,24 @@ impl<'a> RemotePackageClient<'a> {
         file: &Path,
         options: &InstallOptions,
     ) -> Result<Value, CommandFault> {
+        self.upload_and_install(PackageRequestPayload::File(file), options)
+    }
+
+    pub(crate) fn install_bytes(
+        &self,
+        package: Vec<u8>,
+        options: &InstallOptions,
+    ) -> Result<Value, CommandFault> {
+        self.upload_and_install(PackageRequestPayload::Bytes(package), options)
+    }
+
+    fn upload_and_install(
+        &self,
+        package: PackageRequestPayload<'_>,
+        options: &InstallOptions,
+    ) -> Result<Value, CommandFault> {
         let path = format!("/api/v1/packages?install=true&replace=true{}", install_query(options));
-        self.request_json(Method::POST, &path, PackageRequestPayload::File(file))
+        self.request_json(Method::POST, &path, package)
     }
 
     pub(crate) fn install(

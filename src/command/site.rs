@@ -1,15 +1,18 @@
-//! `tympan site`: creates a site's folder, and reports problems in one.
+//! `tympan site`: creates a site's folder, reports problems in one, and installs one.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 
+use tympan_content_package::InstallOptions;
 use tympan_server::PublishSection;
-use tympan_site::{SiteFinding, check_site, create_site};
+use tympan_site::{SiteFinding, SitePushScope, build_push_package, check_site, create_site};
 use tympan_terminal::{
     CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
 };
 
-use crate::args::SiteCommand;
+use crate::args::{RemoteInstanceArgs, SiteCommand};
+use crate::command::package_remote::RemotePackageClient;
 
 /// Runs the command.
 ///
@@ -23,10 +26,32 @@ pub(crate) fn run_site_command(site: &SiteCommand) -> CommandOutcome {
             say!("{dir}: created a site of two pages; run it with `tympan demo --site {dir}`");
             Ok(ExitCode::SUCCESS)
         }
+        SiteCommand::Push { dir, content, instance } => {
+            let scope = match content {
+                true => SitePushScope::ComponentsAndContent,
+                false => SitePushScope::Components,
+            };
+            push_site(dir, scope, instance)
+        }
         SiteCommand::Check { dir, json } => {
             print_findings(&check_site(dir, &check_page_headers).map_err(site_fault)?, *json)
         }
     }
+}
+
+/// Checks a site, and installs it into a running instance.
+fn push_site(dir: &Path, scope: SitePushScope, instance: &RemoteInstanceArgs) -> CommandOutcome {
+    let mut findings = check_site(dir, &check_page_headers).map_err(site_fault)?;
+    findings.retain(|finding| !finding.warning);
+    if !findings.is_empty() {
+        return print_findings(&findings, instance.json);
+    }
+    let package = build_push_package(dir, scope).map_err(site_fault)?;
+    let client = RemotePackageClient::from_instance(instance);
+    // Identifiers of nodes are kept where they clash with nothing.
+    let options = InstallOptions::default();
+    client.print_response(&client.install_bytes(package, &options)?);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints findings.

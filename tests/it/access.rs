@@ -115,6 +115,8 @@ const NO_CONTENT: &[&str] = &[
     "/login/link",
     "/login.html",
     "/logout",
+    "/assets.html",
+    "/assets.html/{*path}",
     "/sites.html",
     "/sites.html/{*path}",
     "/editor.html/{*path}",

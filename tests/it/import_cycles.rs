@@ -8,14 +8,15 @@ use std::path::Path;
 /// returned value.
 const LIMITS: &[(&str, usize, usize)] = &[
     ("backup", 6, 8),
-    ("content", 7, 7),
+    ("content", 7, 9),
+    ("core-components", 5, 7),
     ("content-package", 3, 5),
     ("content-query", 3, 5),
     ("dispatcher", 5, 14),
     ("jobs", 4, 4),
     ("lab/engine", 2, 2),
     ("lab/tympan-lab", 5, 7),
-    ("render", 5, 5),
+    ("render", 6, 6),
     ("render-export", 4, 6),
     ("search", 2, 2),
     ("server", 4, 14),

@@ -129,6 +129,13 @@ impl Running {
             .unwrap_or_else(|output| panic!("{arguments:?} did not get ready: {output}"))
     }
 
+    /// Starts the program as a prepared command does, and waits for its word `ready`.
+    pub(crate) fn start_command(command: Command) -> Self {
+        let name = format!("{command:?}");
+        Self::try_start_command(command)
+            .unwrap_or_else(|output| panic!("{name} did not get ready: {output}"))
+    }
+
     fn try_start_command(mut command: Command) -> Result<Self, String> {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

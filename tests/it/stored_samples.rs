@@ -133,6 +133,30 @@ fn the_homes_and_the_cache_of_version_1_are_served() {
     });
 }
 
+/// A home of a program that recorded no format gets one; a home of a newer program is not opened.
+#[test]
+fn a_home_of_version_1_is_refused_after_a_newer_program_used_it() {
+    let sample = Sample::unpack();
+    let (home, file) = (sample.text_path("author"), sample.path("author/home-format"));
+    assert!(!file.exists(), "the sample is of a program that did not record it");
+    let check =
+        |arguments: &[&str]| tympan().args(arguments).args(["--home", &home]).output().unwrap();
+    assert!(check(&["user", "list"]).status.success());
+    assert!(fs::read_to_string(&file).unwrap().starts_with("1 "));
+    let before = fs::read(sample.path("author/state.db")).unwrap();
+    fs::write(&file, "2 7.0.0\n").unwrap();
+    for arguments in [&["user", "list"][..], &["author"], &["index", "status"]] {
+        let refused = check(arguments);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(
+            said.contains("release 7.0.0 wrote") && said.contains("start that release"),
+            "{said}"
+        );
+    }
+    assert_eq!(fs::read(sample.path("author/state.db")).unwrap(), before);
+}
+
 /// A save holds all that an author goes on with: branches, configuration, keys, and jobs and logins where they are asked for.
 /// `latest` is all that one save has made.
 #[test]

@@ -1,10 +1,11 @@
-/** The entry point: mounts the authoring UI. */
+/** The entry point: mounts the authoring UI in the user's language. */
 import { mount } from "svelte";
 import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/controls.css";
 import "./state/theme.svelte";
 import App from "./App.svelte";
+import { chooseLanguage } from "./language";
 
 const target = document.getElementById("app");
-if (target) mount(App, { target });
+if (target) void chooseLanguage().then(() => mount(App, { target }));

@@ -9,6 +9,7 @@ export type Panel = "page" | "components";
 export type Route =
   | { screen: "login"; resource: string; reason: string | null }
   | { screen: "sites"; path: string }
+  | { screen: "assets"; path: string; isDetail: boolean; find: Record<string, string> }
   | { screen: "editor"; path: string; panel: Panel; component: string | null }
   | { screen: "queue" }
   | { screen: "versions"; path: string; from: string | null; to: string | null }
@@ -18,8 +19,14 @@ export type Route =
   | { screen: "packages" }
   | { screen: "mounts" }
   | { screen: "workflows"; show: "inbox" | "models" | "failed" }
-  | { screen: "search"; text: string; path: string; type: string }
+  | { screen: "search"; text: string; path: string; type: string; facets: Record<string, string> }
   | { screen: "missing"; address: string };
+
+/** The parameters by which assets are searched. */
+export const ASSET_FILTERS = ["words", "kind", "orientation", "size", "days", "tag", "state"] as const;
+
+/** The parameters by which the hits of a search are narrowed. */
+export const SEARCH_FACETS = ["template", "tag", "state", "days"] as const;
 
 /** The default URL. */
 export const HOME = "/sites.html/content";
@@ -37,7 +44,12 @@ export function parseRoute(url: URL): Route {
     return { screen: "workflows", show: show === "models" || show === "failed" ? show : "inbox" };
   }
   if (path === "/search.html") {
-    return { screen: "search", text: query.get("text") ?? "", path: query.get("path") ?? "", type: query.get("type") ?? "" };
+    const facets = Object.fromEntries(SEARCH_FACETS.flatMap((name) => (query.get(name) ? [[name, query.get(name) ?? ""]] : [])));
+    return { screen: "search", text: query.get("text") ?? "", path: query.get("path") ?? "", type: query.get("type") ?? "", facets };
+  }
+  if (path === "/assets.html" || path.startsWith("/assets.html/")) {
+    const find = Object.fromEntries(ASSET_FILTERS.flatMap((name) => (query.get(name) ? [[name, query.get(name) ?? ""]] : [])));
+    return { screen: "assets", path: trimSlash(path.slice("/assets.html".length)) || "/content/dam", isDetail: query.get("show") === "detail", find };
   }
   if (path === "/users.html") return { screen: "users", kind: query.get("show") === "groups" ? "group" : "user", name: null };
   const account = /^\/users\.html\/(user|group)\/(.+)$/.exec(path);
@@ -76,6 +88,17 @@ export function sitesUrl(path: string): string {
   return withQuery(`/sites.html${encodePath(path)}`, {});
 }
 
+/** Returns the URL of the assets in a folder, or of those below it that a search finds. */
+export function assetsUrl(path: string, find: Record<string, string> = {}): string {
+  const words = Object.fromEntries(Object.entries(find).map(([name, value]) => [name, value.trim() || null]));
+  return withQuery(`/assets.html${encodePath(path)}`, words);
+}
+
+/** Returns the URL of one asset. */
+export function assetUrl(path: string): string {
+  return withQuery(`/assets.html${encodePath(path)}`, { show: "detail" });
+}
+
 /** Returns the URL of a page's versions, optionally with two of them compared. */
 export function versionsUrl(path: string, from: string | null = null, to: string | null = null): string {
   return withQuery(`/versions.html${encodePath(path)}`, { from, to });
@@ -103,8 +126,9 @@ export function workflowsUrl(show: "inbox" | "models" | "failed" = "inbox"): str
 }
 
 /** Returns the URL of a search. */
-export function searchUrl(search: { text: string; path?: string; type?: string }): string {
-  return withQuery("/search.html", { text: search.text || null, path: search.path || null, type: search.type || null });
+export function searchUrl(search: { text: string; path?: string; type?: string; facets?: Record<string, string> }): string {
+  const facets = Object.fromEntries(Object.entries(search.facets ?? {}).map(([name, value]) => [name, value || null]));
+  return withQuery("/search.html", { text: search.text || null, path: search.path || null, type: search.type || null, ...facets });
 }
 
 /** Returns the URL of a page's editor, optionally with a panel or a component opened. */

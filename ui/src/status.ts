@@ -1,6 +1,7 @@
 /**
  * The status of a page: its label, its meaning and the actions that it allows.
  */
+import { t } from "./language";
 import type { Status } from "./server/answers";
 
 export type Tone = "neutral" | "good" | "busy" | "warn" | "bad";
@@ -12,21 +13,23 @@ export interface StatusView {
   meaning: string;
 }
 
+/** The texts in English, which are the keys of their translations. */
 const VIEWS: Record<Status, StatusView> = {
-  draft: { label: "Draft", tone: "neutral", meaning: "Never activated. Not visible to visitors." },
-  modified: { label: "Modified", tone: "warn", meaning: "Changed since its last activation. Visitors see the activated state." },
+  draft: { label: "Draft", tone: "neutral", meaning: "Never published. Not visible to visitors." },
+  modified: { label: "Modified", tone: "warn", meaning: "Changed since it was published. Visitors see the published state." },
   live: { label: "Live", tone: "good", meaning: "Visitors see the current state." },
-  deactivated: { label: "Deactivated", tone: "neutral", meaning: "Deactivated. No longer visible to visitors." },
+  deactivated: { label: "Unpublished", tone: "neutral", meaning: "Unpublished. No longer visible to visitors." },
   queued: { label: "In queue", tone: "busy", meaning: "Waiting to be sent to publish." },
-  failed: { label: "Failed", tone: "bad", meaning: "The last activation did not reach publish. See the queue for the reason." },
+  failed: { label: "Failed", tone: "bad", meaning: "The last publication did not reach the website. See the queue for the reason." },
 };
 
 /** Returns the label and tone of a status. An unknown status is shown by its own name. */
 export function statusView(status: Status): StatusView {
-  return VIEWS[status] ?? { label: status, tone: "neutral", meaning: "" };
+  const view = VIEWS[status];
+  return view ? { ...view, label: t(view.label), meaning: t(view.meaning) } : { label: status, tone: "neutral", meaning: "" };
 }
 
-/** Returns true if visitors may see some state of the page, so that deactivating it has an effect. */
+/** Returns true if visitors may see some state of the page, so that unpublishing it has an effect. */
 export function canDeactivate(status: Status): boolean {
   return status === "live" || status === "modified" || status === "failed" || status === "queued";
 }

@@ -1,12 +1,19 @@
 /**
  * Formats times for display. The current time is an argument.
  */
-import { LANGUAGE } from "./language";
+import { LANGUAGE, t } from "./language";
 
-const relative = new Intl.RelativeTimeFormat(LANGUAGE, { numeric: "auto" });
-const sameYear = new Intl.DateTimeFormat(LANGUAGE, { day: "numeric", month: "short" });
-const otherYear = new Intl.DateTimeFormat(LANGUAGE, { day: "numeric", month: "short", year: "numeric" });
-const full = new Intl.DateTimeFormat(LANGUAGE, { dateStyle: "medium", timeStyle: "short" });
+/** The formats of a language; made when first used, because the language is chosen after this module is loaded. */
+function makeFormats() {
+  return {
+    relative: new Intl.RelativeTimeFormat(LANGUAGE, { numeric: "auto" }),
+    sameYear: new Intl.DateTimeFormat(LANGUAGE, { day: "numeric", month: "short" }),
+    otherYear: new Intl.DateTimeFormat(LANGUAGE, { day: "numeric", month: "short", year: "numeric" }),
+    full: new Intl.DateTimeFormat(LANGUAGE, { dateStyle: "medium", timeStyle: "short" }),
+  };
+}
+let made: ReturnType<typeof makeFormats> | null = null;
+const formats = () => (made ??= makeFormats());
 
 /** Returns a short form of a time: "5 minutes ago" within a week, else the date. */
 export function shortTime(iso: string | null, now: Date): string {
@@ -14,7 +21,8 @@ export function shortTime(iso: string | null, now: Date): string {
   if (!time) return "";
   const seconds = (time.getTime() - now.getTime()) / 1000;
   const distance = Math.abs(seconds);
-  if (distance < 45) return "just now";
+  if (distance < 45) return t("just now");
+  const { relative, sameYear, otherYear } = formats();
   if (distance < 3600) return relative.format(Math.round(seconds / 60), "minute");
   if (distance < 86_400) return relative.format(Math.round(seconds / 3600), "hour");
   if (distance < 7 * 86_400) return relative.format(Math.round(seconds / 86_400), "day");
@@ -24,7 +32,7 @@ export function shortTime(iso: string | null, now: Date): string {
 /** Returns a time with day, hour and minute. */
 export function fullTime(iso: string | null): string {
   const time = parseTime(iso);
-  return time ? full.format(time) : "";
+  return time ? formats().full.format(time) : "";
 }
 
 /** Returns the value of an `<input type="datetime-local">` for a stored time, in the local time zone. */

@@ -73,10 +73,26 @@ async function runOne(browser, test) {
   }
 }
 
-/** Opens an address as a signed-in user. */
-export async function open({ page, origin, state }, address) {
+/** Opens an address as a signed-in user who saves with the button. */
+export async function open({ page, context, origin, state }, address) {
+  await context.addInitScript(() => localStorage.getItem("tympan.autosave") ?? localStorage.setItem("tympan.autosave", "off"));
   state.isSignedIn = true;
   await page.goto(origin + address);
+}
+
+/** Opens an address as a signed-in user whose edits are saved as they are made, which is the default. */
+export async function openSaving({ page, origin, state }, address) {
+  state.isSignedIn = true;
+  await page.goto(origin + address);
+}
+
+/** Counts the clicks of a user from now on; the returned function tells how many there were. */
+export async function countClicks(page) {
+  await page.evaluate(() => {
+    globalThis.clicks = 0;
+    addEventListener("pointerdown", () => (globalThis.clicks += 1), true);
+  });
+  return () => page.evaluate(() => globalThis.clicks);
 }
 
 /** Fails on serious and critical findings of axe in the whole page; the previewed page is not ours. */

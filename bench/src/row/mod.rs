@@ -18,6 +18,7 @@ mod dispatcher;
 mod editors;
 mod fragment;
 mod fresh;
+mod http_cache;
 mod install;
 mod jobs;
 mod lab;
@@ -259,6 +260,11 @@ pub(crate) const ROWS: &[Row] = &[
         name: "D8",
         about: "Start and memory of a dispatcher with 1,000,000 cached files",
         measure: storm::measure_start,
+    },
+    Row {
+        name: "D9",
+        about: "Public HTTP cache tests that a farm with `/x-http` passes",
+        measure: http_cache::measure,
     },
     Row {
         name: "L1",

@@ -359,9 +359,7 @@ impl AssetUpdate<'_> {
             self.session.replace_node(&folder.child(&rendition.name)?, file)?;
             is_changed = true;
         }
-        for old in
-            old_renditions.map(|old_renditions| &*old_renditions.children).unwrap_or_default()
-        {
+        for old in old_renditions.into_iter().flat_map(|renditions| &renditions.children) {
             let is_generated = renditions.iter().any(|rendition| rendition.name == old.name);
             if is_generated_rendition(&old.name) && !is_generated {
                 self.session.remove_node(&folder.child(&old.name)?)?;

@@ -1,5 +1,6 @@
 //! The section `[assets]` of `tympan.toml`.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_notation::{ByteSize, DurationText};
 
@@ -10,7 +11,7 @@ use crate::rendition_profile::RenditionProfile;
 const DEFAULT_IMAGE_MEMORY_BYTES: u64 = 1 << 30;
 
 /// Asset processing.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AssetsSection {
     /// Memory for pictures of all concurrent processes, separately for assets and for image URLs with sizes; default 1

@@ -258,7 +258,7 @@ fn read_childless(source: &dyn ExportSource, path: &NodePath) -> Result<Option<S
     Ok(source.read_node(path)?.map(|node| Subtree {
         name: path.name().to_owned(),
         properties: node.properties,
-        children: Vec::new(),
+        ..Subtree::default()
     }))
 }
 

@@ -468,7 +468,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
                 subtree.properties.insert(name.clone(), property);
             }
         }
-        subtree.children = children;
+        subtree.children = children.into();
         policy::move_restrictions_to_node(&mut subtree);
         policy::add_policy_mixins(&mut subtree);
         self.record_identifier(node, path, &subtree.properties);

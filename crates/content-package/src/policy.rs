@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tympan_content::{
-    MIXIN_TYPES, NodePath, Property, Subtree, Value, ValueType, is_restriction_property,
+    MIXIN_TYPES, NodePath, Property, Subtree, SubtreeChildren, Value, ValueType,
+    is_restriction_property,
 };
 
 use crate::Result;
@@ -111,7 +112,7 @@ pub(crate) fn merge_policy(
     }
     let (first, second) = (policy_principals(&existing), policy_principals(&package));
     let mut out = existing;
-    let added: Vec<Subtree> = match handling {
+    let added: SubtreeChildren = match handling {
         AccessControlHandling::Merge => {
             out.children.retain(|entry| !is_for_principals(entry, &second));
             package.children

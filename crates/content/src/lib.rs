@@ -60,6 +60,7 @@ pub use model::node_path::{NodePath, check_item_name, is_path_within, local_name
 pub use model::reference::{NodeReference, ReferenceRewriteReport, SkippedReference};
 pub use model::referrer::{ReferenceKind, Referrer};
 pub use model::subtree::{JCR_CONTENT, MIXIN_TYPES, PRIMARY_TYPE, Subtree, SubtreeScope};
+pub use model::subtree_children::SubtreeChildren;
 pub use model::value::{Property, Value, ValueType};
 pub use model::value_key::{Comparand, KeySpan, ValueKey, prefix_successor, split_entry};
 pub use node_type::type_registration::NodeTypeEditor;

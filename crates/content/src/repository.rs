@@ -5,6 +5,7 @@ pub(crate) mod repository_state;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
@@ -147,6 +148,24 @@ impl Repository {
     /// If the store fails.
     pub fn hold_blobs(&self) -> Result<CollectionHold> {
         Ok(self.0.chunks.begin_hold()?)
+    }
+
+    /// Returns how many stored documents were read and decoded since the repository was opened. It grows with the number
+    /// of different documents that are read, not with the number of their nodes.
+    #[must_use]
+    pub fn documents_decoded(&self) -> u64 {
+        self.0.cache.decoded_documents.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many documents sessions have encoded since the repository was opened. It grows with the number of
+    /// documents that are edited, not with the number of their nodes.
+    #[must_use]
+    pub fn documents_encoded(&self) -> u64 {
+        self.0.cache.encoded_documents.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_encoded_document(&self) {
+        self.0.cache.encoded_documents.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the blob store.

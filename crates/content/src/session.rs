@@ -35,7 +35,7 @@ use crate::model::order_key::OrderKey;
 use crate::repository::Repository;
 use crate::version::checked_in::CheckInBypass;
 use crate::{
-    BlobId, Error, Node, NodePath, Privileges, Result, Snapshot, Subtree, Viewer,
+    BlobId, Error, Node, NodePath, Privileges, Result, Snapshot, Subtree, SubtreeBudget, Viewer,
     document::record_key,
 };
 
@@ -68,6 +68,8 @@ pub struct Session {
     guarded_keys: BTreeSet<Vec<u8>>,
     /// The replication changes to record, for a session of the replication.
     replication_changes: Option<ReplicationChanges>,
+    /// What copies may still add; `None` if that is not limited.
+    copy_budget: Option<SubtreeBudget>,
 }
 
 /// A decoded document.
@@ -78,6 +80,8 @@ struct EditedDocument {
     record: ContentRecord,
     body: Arc<DocumentBody>,
     tree: Subtree,
+    /// True if the tree may differ from the body.
+    is_edited: bool,
 }
 
 impl Repository {
@@ -116,6 +120,7 @@ impl Session {
             commit_checks: CommitChecks::All,
             guarded_keys: BTreeSet::new(),
             replication_changes: None,
+            copy_budget: None,
         }
     }
 
@@ -176,6 +181,11 @@ impl Session {
         &self.repository
     }
 
+    /// Limits what the copies of this session add together: each copy of a node that holds copies doubles them.
+    pub fn limit_copies(&mut self, budget: SubtreeBudget) {
+        self.copy_budget = Some(budget);
+    }
+
     /// Returns the state including the pending edits, for reading.
     ///
     /// # Errors
@@ -210,7 +220,7 @@ impl Session {
     /// Returns the error for a node that already exists. A viewer who does not see the node learns only that none may
     /// be added, as if a policy denied it.
     fn node_exists_error(&mut self, path: &NodePath) -> Result<Error> {
-        if self.node(path)?.is_some() {
+        if self.has_node(path)? {
             return Ok(Error::NodeExists(path.clone()));
         }
         if let Some(error) = self.policy_edit_error(path)? {
@@ -224,11 +234,8 @@ impl Session {
     /// Rejects an edit of a node that the viewer does not see, as if the node did not exist.
     fn require_visible(&mut self, path: &NodePath) -> Result<()> {
         let is_seen = match &self.access_gate {
-            // If the type does not matter, the node is not looked up, because the lookup would write back the document
-            // being edited.
-            Some(gate) => {
-                gate.can_see_record(path, RecordExtent::None) || self.node(path)?.is_some()
-            }
+            // If the type does not matter, the node is not looked up.
+            Some(gate) => gate.can_see_record(path, RecordExtent::None) || self.has_node(path)?,
             None => true,
         };
         if is_seen { Ok(()) } else { Err(Error::NodeMissing(path.clone())) }
@@ -265,10 +272,7 @@ impl Session {
             Some(gate) => gate.can_see_record(path, RecordExtent::None),
             None => true,
         };
-        if sees_any
-            || self.node(path)?.is_some()
-            || self.unrestricted_snapshot()?.node(path)?.is_none()
-        {
+        if sees_any || self.has_node(path)? || !self.has_any_node(path)? {
             return Ok(());
         }
         Err(self.node_exists_error(path)?)

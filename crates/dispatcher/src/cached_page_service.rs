@@ -5,13 +5,15 @@
 
 mod variant_refusal;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use tokio::sync::oneshot;
 
+use crate::cache::cacheability::check_request_cacheable;
 use crate::cache::file_response::{self, CacheFileHead, cache_age};
 use crate::cache::freshness::{CacheFileFreshness, assess_freshness, is_flushed};
 use crate::cache::not_cacheable_reason::NotCacheableReason;
@@ -19,16 +21,20 @@ use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
 use crate::cache::response_memory::{
     CacheFileContent, CachedBody, DispatcherResponse, ResponseSource, SMALL_BODY_BYTES,
-    SMALL_TLS_BODY_BYTES, add_vary_accept_encoding, is_encodable,
+    SMALL_TLS_BODY_BYTES, add_vary_accept_encoding, is_encodable, slice_bytes,
 };
+use crate::cache::storage_terms::{ReceivedResponse, StorageTerms};
 use crate::cache::ttl::StaleLenience;
+use crate::cache::vary::{VarySelection, sort_languages};
 use crate::cache::{CacheFileLookup, CacheFileStamp, Docroot, OpenCacheFile};
 use crate::config::{CacheConfig, FlushMode};
 use crate::dispatcher_parts::DispatcherParts;
 use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::own_response::own_response;
 use crate::edge::own_response::with_connection_close;
-use crate::edge::response_body::{FetchedPage, boxed_body, empty_body, full_body};
+use crate::edge::response_body::{
+    FetchedBody, FetchedPage, ResponseBody, boxed_body, empty_body, full_body,
+};
 use crate::edge::response_plan::StoredEntity;
 use crate::flush::visit_address::VisitAddress;
 use crate::observe::log::LogLevel;
@@ -43,7 +49,7 @@ use crate::upstream::page_fetch::{FetchResult, PageFetch, PageFetcher};
 use crate::upstream::request_coalescing::{
     FetchCoalescer, FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult, PendingFetch,
 };
-use crate::upstream::{UpstreamFailure, UpstreamRequest, VisitorBody};
+use crate::upstream::{UpstreamFailure, UpstreamRequest, UpstreamResponse, VisitorBody};
 
 const STALE_CACHE_INFO: &str = "caching: stat file is more recent";
 
@@ -57,7 +63,16 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 struct CacheFileLocation<'a> {
     docroot: &'a Docroot,
     cache: &'a CacheConfig,
+    /// The file of the page, or of the variant for the request's headers.
     file: &'a Path,
+    /// The file of the page.
+    page_file: &'a Path,
+}
+
+/// The file that a request may get, or the place for it.
+struct SelectedFile {
+    file: PathBuf,
+    lookup: CacheFileLookup,
 }
 
 /// Answers page requests from document roots and renders, according to one configuration.
@@ -89,7 +104,9 @@ impl CachedPageService {
         file: &Path,
     ) -> Option<DispatcherResponse> {
         let farm = &exchange.farm.config;
-        if farm.cache.as_ref().is_none_or(|cache| cache.negative_ttls.is_empty())
+        let has_errors =
+            |cache: &CacheConfig| cache.is_http_cache || !cache.negative_ttls.is_empty();
+        if !farm.cache.as_ref().is_some_and(has_errors)
             || farm.auth_checker.is_some()
             || farm.session_management.is_some()
             // Another process handles the flushes now.
@@ -110,8 +127,11 @@ impl CachedPageService {
         *response.status_mut() = negative.status;
         *response.headers_mut() = negative.headers.clone();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_LENGTH, negative.body.len().into());
-        headers.insert(header::AGE, cache_age(negative.fetch_time, now).as_secs().into());
+        if negative.status != StatusCode::NO_CONTENT {
+            headers.insert(header::CONTENT_LENGTH, negative.body.len().into());
+        }
+        let age = negative.initial_age + cache_age(negative.fetch_time, now);
+        headers.insert(header::AGE, age.as_secs().into());
         Some(response.into())
     }
 
@@ -128,8 +148,15 @@ impl CachedPageService {
                 .await;
         };
         let docroot = root.docroot_for_reading();
-        let location = CacheFileLocation { docroot: &docroot, cache, file };
-        match docroot.look_up_file(file, cache.enable_ttl) {
+        let page_file = file;
+        let selected = self.look_up_for_request(exchange, (&docroot, cache), page_file);
+        let (file, lookup) = match selected {
+            Ok(SelectedFile { file, lookup }) => (file, Ok(lookup)),
+            Err(error) => (page_file.to_owned(), Err(error)),
+        };
+        let file = file.as_path();
+        let location = CacheFileLocation { docroot: &docroot, cache, file, page_file };
+        match lookup {
             Err(error) => {
                 let path = farm.absolute_path(file);
                 tracing::warn!(file = %path.display(), reason = %error, "cannot read a cache file");
@@ -149,6 +176,10 @@ impl CachedPageService {
                 .await
             }
             Ok(CacheFileLookup::Absent) => self.serve_miss(exchange, &location).await,
+            Ok(CacheFileLookup::File(cached)) if !may_use_for_request(&cached, exchange) => {
+                let reason = NotCacheableReason::Authorization;
+                self.forward_uncached(exchange, VisitorBody::empty(), reason).await
+            }
             Ok(CacheFileLookup::File(cached)) => {
                 let freshness = self.assess_cache_file(&location, exchange.view, &cached);
                 if freshness == CacheFileFreshness::Valid {
@@ -158,6 +189,43 @@ impl CachedPageService {
                 }
             }
         }
+    }
+
+    /// Looks up the file of a page, or that of the variant for the request if the page's own is for other requests.
+    fn look_up_for_request(
+        &self,
+        exchange: &RequestExchange<'_>,
+        (docroot, cache): (&Docroot, &CacheConfig),
+        page_file: &Path,
+    ) -> std::io::Result<SelectedFile> {
+        let page = docroot.look_up_file(page_file, cache.enable_ttl)?;
+        let own = |page| Ok(SelectedFile { file: page_file.to_owned(), lookup: page });
+        let CacheFileLookup::File(cached) = page else { return own(page) };
+        let Some(selection) = cached.selection() else {
+            return own(CacheFileLookup::File(cached));
+        };
+        let headers = selecting_headers(exchange);
+        if is_selected((&selection, &cached), exchange, &headers) {
+            return own(CacheFileLookup::File(cached));
+        }
+        let [first, second] = selection.variant_files(page_file, &headers);
+        let mut free_file = None;
+        for file in [&first, &second] {
+            match docroot.look_up_file(file, cache.enable_ttl)? {
+                CacheFileLookup::File(cached)
+                    if cached.selection().is_none_or(|own| own.matches(&headers)) =>
+                {
+                    let lookup = CacheFileLookup::File(cached);
+                    return Ok(SelectedFile { file: file.clone(), lookup });
+                }
+                CacheFileLookup::File(_) => {}
+                CacheFileLookup::Absent | CacheFileLookup::Directory => {
+                    free_file = free_file.or(Some(file));
+                }
+            }
+        }
+        let file = free_file.unwrap_or(&first).clone();
+        Ok(SelectedFile { file, lookup: CacheFileLookup::Absent })
     }
 
     fn assess_cache_file(
@@ -244,6 +312,7 @@ impl CachedPageService {
         cached: OpenCacheFile,
     ) -> std::io::Result<DispatcherResponse> {
         let view = exchange.view;
+        let (cached_selection, terms) = (cached.selection(), cached.terms());
         let CacheFileHead { mut headers, etag, modification_time } =
             file_response::read_cache_file_head(location.file, &cached, self.runtime.clock.now());
         if location.cache.compress && is_encodable(&headers) {
@@ -251,6 +320,7 @@ impl CachedPageService {
         }
         let is_head = view.method == Method::HEAD;
         let length = cached.length;
+        let has_own_date = headers.contains_key(header::DATE);
         let entity =
             StoredEntity { etag: &etag, modification_time, length, supports_ranges: !is_head };
         let conditional = file_response::conditional_response(&view.headers, &entity, headers);
@@ -269,8 +339,12 @@ impl CachedPageService {
         let mut response = Response::new(body);
         *response.status_mut() = conditional.status;
         *response.headers_mut() = conditional.headers;
-        // For a page that only the list of vanity URLs permits, the rules alone do not decide.
-        if exchange.farm.config.vanity_urls.is_some() && !is_accepted(&exchange.farm.config, view) {
+        // For a page that only the list of vanity URLs permits, the rules alone do not decide. The memory does not compare
+        // the headers that select a variant.
+        let farm = &exchange.farm.config;
+        let is_for_some =
+            cached_selection.is_some_and(|own| own.may_separate_requests(&farm.client_headers));
+        if is_for_some || farm.vanity_urls.is_some() && !is_accepted(farm, view) {
             return Ok(response.into());
         }
         let source = ResponseSource {
@@ -281,6 +355,8 @@ impl CachedPageService {
             length: cached.length,
             file_stamp: cached.stamp,
             fetch_time: cached.fetched_at,
+            initial_age: terms.map(|terms| terms.initial_age).unwrap_or_default(),
+            has_own_date,
             etag,
             modification_time,
             warning: exchange.warning.as_deref().map(Into::into),
@@ -306,6 +382,10 @@ impl CachedPageService {
         if is_too_old || needs_permission(exchange) {
             return self.serve_miss(exchange, location).await;
         }
+        let is_flushed = freshness != CacheFileFreshness::Expired;
+        if location.cache.is_http_cache && !is_flushed {
+            return self.serve_expired(exchange, location, cached).await;
+        }
         let key = farm.absolute_path(location.file);
         if farm.refetch_queue.contains(location.file) {
             return self.serve_old_file(exchange, location, cached);
@@ -321,7 +401,7 @@ impl CachedPageService {
         let FetchRole::Lead(ticket) = self.fetch_coalescer.join_or_lead(&key) else {
             return self.serve_old_file(exchange, location, cached);
         };
-        if let Some(newer) = self.recheck_cache_file(location, exchange.view) {
+        if let Some(newer) = self.recheck_cache_file(location, exchange) {
             ticket.finish_fetch(FetchOutcome::Retry);
             return self.serve_hit(exchange, location, newer).await;
         }
@@ -337,13 +417,103 @@ impl CachedPageService {
                 && is_stale_if_error_failure(&first)
                 && self.is_stale_still_allowed(location, exchange.view, cached.stamp);
         if stands_in {
-            self.metrics.increment(DispatcherCounter::StaleOnError);
-            let mut response = self.serve_old_file(exchange, location, cached);
-            let warning = HeaderValue::from_static("111 - \"Revalidation Failed\"");
-            response.headers_mut().insert(header::WARNING, warning);
-            return response;
+            return self.serve_in_place_of_error(exchange, location, cached);
         }
         self.serve_fetch_result(exchange, first)
+    }
+
+    /// Responds from a copy whose lifetime has ended, as HTTP allows: validated, or without validation only where its
+    /// response allowed that.
+    async fn serve_expired(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+    ) -> DispatcherResponse {
+        let allowed = self.stale_allowance(location, exchange.view, &cached);
+        if exchange.view.method == Method::HEAD {
+            if allowed.while_revalidating {
+                return self.serve_old_file(exchange, location, cached);
+            }
+            return self
+                .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::Head)
+                .await;
+        }
+        let key = exchange.farm.absolute_path(location.file);
+        let mut waiting = FetchWait::new(location.cache.collapse_wait);
+        for _ in 0..MAX_FETCH_WAITS {
+            let fetch = match self.fetch_coalescer.join_or_lead(&key) {
+                FetchRole::Lead(ticket) => {
+                    return self.revalidate_expired(exchange, location, (ticket, cached)).await;
+                }
+                FetchRole::Join(fetch) => fetch,
+                FetchRole::Pass(_) => break,
+            };
+            if allowed.while_revalidating {
+                return self.serve_old_file(exchange, location, cached);
+            }
+            if let Some(response) = self.join_fetch(exchange, location, &fetch, &mut waiting).await
+            {
+                let may_stand_in = self.may_stand_in(location, exchange.view, &cached);
+                if may_stand_in && matches!(response.status().as_u16(), 500 | 502..=504) {
+                    return self.serve_in_place_of_error(exchange, location, cached);
+                }
+                return response;
+            }
+        }
+        let reason = NotCacheableReason::NoLifetime;
+        self.forward_uncached(exchange, VisitorBody::empty(), reason).await
+    }
+
+    /// Validates an expired copy on behalf of all visitors who wait.
+    async fn revalidate_expired(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+        (ticket, cached): (FetchTicket, OpenCacheFile),
+    ) -> DispatcherResponse {
+        if let Some(newer) = self.recheck_cache_file(location, exchange) {
+            ticket.finish_fetch(FetchOutcome::Retry);
+            return self.serve_hit(exchange, location, newer).await;
+        }
+        let allowed = self.stale_allowance(location, exchange.view, &cached);
+        let wait = self.begin_fetch(exchange, ticket, location, STALE_CACHE_INFO);
+        if allowed.while_revalidating {
+            return self.serve_old_file(exchange, location, cached);
+        }
+        let first = wait.await.unwrap_or(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
+        let is_failure = is_stale_if_error_failure(&first)
+            && self.is_stale_still_allowed(location, exchange.view, cached.stamp)
+            || location.cache.serve_stale_on_error && is_stale_on_error_failure(&first);
+        if is_failure && self.may_stand_in(location, exchange.view, &cached) {
+            return self.serve_in_place_of_error(exchange, location, cached);
+        }
+        self.serve_fetch_result(exchange, first)
+    }
+
+    /// Returns true if an expired copy may be served in place of an error.
+    fn may_stand_in(
+        &self,
+        location: &CacheFileLocation<'_>,
+        view: &RequestView,
+        cached: &OpenCacheFile,
+    ) -> bool {
+        let is_prohibited = cached.terms().is_none_or(|terms| terms.prohibits_stale);
+        let is_configured = location.cache.serve_stale_on_error && !is_prohibited;
+        is_configured || self.stale_allowance(location, view, cached).if_error
+    }
+
+    fn serve_in_place_of_error(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+    ) -> DispatcherResponse {
+        self.metrics.increment(DispatcherCounter::StaleOnError);
+        let mut response = self.serve_old_file(exchange, location, cached);
+        let warning = HeaderValue::from_static("111 - \"Revalidation Failed\"");
+        response.headers_mut().insert(header::WARNING, warning);
+        response
     }
 
     /// Returns the allowances of the render for a copy that expired. A flushed copy has none.
@@ -461,7 +631,7 @@ impl CachedPageService {
         ticket: FetchTicket,
     ) -> DispatcherResponse {
         if !needs_permission(exchange)
-            && let Some(newer) = self.recheck_cache_file(location, exchange.view)
+            && let Some(newer) = self.recheck_cache_file(location, exchange)
         {
             ticket.finish_fetch(FetchOutcome::Retry);
             return self.serve_hit(exchange, location, newer).await;
@@ -483,6 +653,11 @@ impl CachedPageService {
             self.metrics.increment(DispatcherCounter::Coalesced);
         }
         Some(match fetch.wait_as_visitor(waiting).await {
+            FetchWaitResult::Finished(FetchOutcome::Shared(page))
+                if !is_page_for_request(&page, exchange) =>
+            {
+                self.serve_other_variant(exchange, location).await
+            }
             FetchWaitResult::Finished(FetchOutcome::Shared(page)) => {
                 let response = self.serve_fetched_page(exchange, &page, &page.stored_headers);
                 exchange.outcome = CacheOutcome::Miss { is_collapsed: true };
@@ -498,7 +673,7 @@ impl CachedPageService {
                 }
             }
             FetchWaitResult::Finished(FetchOutcome::Retry) => {
-                let newer = self.recheck_cache_file(location, exchange.view)?;
+                let newer = self.recheck_cache_file(location, exchange)?;
                 self.serve_hit(exchange, location, newer).await
             }
             FetchWaitResult::FetchSelf => {
@@ -518,18 +693,35 @@ impl CachedPageService {
         })
     }
 
+    /// Responds to a visitor who waited for a page that turned out to be for visitors with other headers.
+    async fn serve_other_variant(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+    ) -> DispatcherResponse {
+        // Each fetch may vary by other headers.
+        if std::mem::replace(&mut exchange.has_waited_in_vain, true) {
+            let reason = NotCacheableReason::Vary;
+            return self.forward_uncached(exchange, VisitorBody::empty(), reason).await;
+        }
+        Box::pin(self.serve_from_docroot(exchange, location.page_file)).await
+    }
+
     /// Looks up the file again, because another fetch may have ended in the meantime.
     fn recheck_cache_file(
         &self,
         location: &CacheFileLocation<'_>,
-        view: &RequestView,
+        exchange: &RequestExchange<'_>,
     ) -> Option<OpenCacheFile> {
-        match location.docroot.look_up_file(location.file, location.cache.enable_ttl) {
-            Ok(CacheFileLookup::File(cached)) => (self.assess_cache_file(location, view, &cached)
-                == CacheFileFreshness::Valid)
-                .then_some(cached),
-            _ => None,
-        }
+        let lookup = location.docroot.look_up_file(location.file, location.cache.enable_ttl);
+        let Ok(CacheFileLookup::File(cached)) = lookup else { return None };
+        let is_for_request = cached
+            .selection()
+            .is_none_or(|own| is_selected((&own, &cached), exchange, &selecting_headers(exchange)));
+        let is_valid = is_for_request
+            && self.assess_cache_file(location, exchange.view, &cached)
+                == CacheFileFreshness::Valid;
+        is_valid.then_some(cached)
     }
 
     fn begin_fetch(
@@ -602,6 +794,10 @@ impl CachedPageService {
         if let Some(length) = page.body.known_length() {
             response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
+        let is_http = exchange.farm.config.cache.as_ref().is_some_and(|cache| cache.is_http_cache);
+        if is_http && let Some(part) = conditional_page(exchange.view, page, response.headers()) {
+            return part.into();
+        }
         response.into()
     }
 
@@ -616,7 +812,11 @@ impl CachedPageService {
         self.metrics.increment(DispatcherCounter::Passes);
         exchange.record_pass(reason);
         let call = build_upstream_request(exchange, body, ForwardPurpose::Pass);
+        let sent = self.runtime.clock.tick();
         match exchange.farm.upstream.send(&call).await {
+            Ok(upstream_response) if is_page_of_post(exchange, &upstream_response) => {
+                self.store_page_of_post(exchange, (upstream_response, sent)).await
+            }
             Ok(upstream_response) => {
                 let mut response = upstream_response.response.map(boxed_body);
                 clean_response_headers(response.headers_mut());
@@ -638,11 +838,133 @@ impl CachedPageService {
         }
     }
 
+    /// Stores the response to a POST as the page of its URL (RFC 9110, section 9.3.3), and responds with it.
+    async fn store_page_of_post(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        (mut upstream_response, sent): (UpstreamResponse, SystemTime),
+    ) -> DispatcherResponse {
+        let farm = exchange.farm;
+        let view = RequestView { method: Method::GET, ..exchange.view.clone() };
+        let file = check_request_cacheable(&farm.config, &view).ok();
+        let key = file.as_ref().map(|file| farm.absolute_path(file));
+        let role = key.map(|key| self.fetch_coalescer.join_or_lead(&key));
+        let (Some(file), Some(FetchRole::Lead(ticket)), Some(root)) = (file, role, &farm.docroot)
+        else {
+            clean_response_headers(upstream_response.response.headers_mut());
+            return upstream_response.response.map(boxed_body).into();
+        };
+        let inner = RequestExchange::new(farm, &view);
+        let fetch = PageFetch {
+            call: build_upstream_request(&inner, VisitorBody::empty(), ForwardPurpose::Cache),
+            file,
+            path: view.path.as_str().to_owned(),
+            host: view.headers.get(header::HOST).cloned(),
+            visit: None,
+            min_sequence: None,
+            cache_info: "caching",
+        };
+        let epoch = root.negative_cache.flush_epoch();
+        let received = (upstream_response, (sent, epoch));
+        let wait = self.fetcher.spawn_store(farm, (ticket, fetch), received);
+        let first = wait.await.unwrap_or(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
+        self.serve_fetch_result(exchange, first)
+    }
+
     fn log_action(&self, exchange: &RequestExchange<'_>, action: &str) {
         self.runtime.write_log(LogLevel::Debug, || {
             format!("cache-action for [{}]: {action}", exchange.view.path)
         });
     }
+}
+
+/// Returns true if the response to a POST says that it is the page of the same URL, with a lifetime of its own.
+fn is_page_of_post(exchange: &RequestExchange<'_>, response: &UpstreamResponse) -> bool {
+    let (view, headers) = (exchange.view, response.response.headers());
+    if !exchange.farm.config.is_http_cache
+        || view.method != Method::POST
+        || response.response.status() != StatusCode::OK
+        || exchange.farm.config.auth_checker.is_some()
+        || exchange.farm.config.session_management.is_some()
+    {
+        return false;
+    }
+    let location =
+        headers.get(header::CONTENT_LOCATION).and_then(|location| location.to_str().ok());
+    let has_lifetime = StorageTerms::of_response(&ReceivedResponse {
+        status: StatusCode::OK,
+        headers,
+        fetch_time: SystemTime::UNIX_EPOCH,
+        is_authorized: view.headers.contains_key(header::AUTHORIZATION),
+        default_lifetime: Duration::ZERO,
+    })
+    .is_ok();
+    has_lifetime && location.is_some_and(|location| location == view.wire_target())
+}
+
+/// Returns the response to a request with conditions or a range from a fetched page; `None` for the whole page.
+fn conditional_page(
+    view: &RequestView,
+    page: &FetchedPage,
+    headers: &HeaderMap,
+) -> Option<Response<ResponseBody>> {
+    let FetchedBody::Buffered(bytes) = &page.body else { return None };
+    let date = |name| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
+    let etag = headers.get(header::ETAG).cloned().unwrap_or(HeaderValue::from_static("\"\""));
+    let entity = StoredEntity {
+        etag: &etag,
+        // Without a date of its own it is newer than any that the visitor may name.
+        modification_time: date(header::LAST_MODIFIED)
+            .or_else(|| date(header::DATE))
+            .unwrap_or_else(SystemTime::now),
+        length: bytes.len() as u64,
+        supports_ranges: view.method == Method::GET,
+    };
+    let conditional = file_response::conditional_response(&view.headers, &entity, headers.clone());
+    if conditional.status == StatusCode::OK {
+        return None;
+    }
+    let body = slice_bytes(bytes, conditional.start, conditional.length);
+    let mut response = Response::new(full_body(body));
+    *response.status_mut() = conditional.status;
+    *response.headers_mut() = conditional.headers;
+    Some(response)
+}
+
+/// Returns the headers of the request that would be sent to a render to fill the cache.
+fn selecting_headers(exchange: &RequestExchange<'_>) -> HeaderMap {
+    let farm = &exchange.farm.config;
+    let mut headers = request_headers(farm, exchange.view, ForwardPurpose::Cache);
+    if farm.is_http_cache {
+        sort_languages(&mut headers);
+    }
+    headers
+}
+
+/// Returns true if a file with this selection is for a request with these selecting headers.
+fn is_selected(
+    (selection, cached): (&VarySelection, &OpenCacheFile),
+    exchange: &RequestExchange<'_>,
+    headers: &HeaderMap,
+) -> bool {
+    let stored = cached.headers.as_ref().filter(|_| exchange.farm.config.is_http_cache);
+    match stored {
+        Some(stored) => selection.matches_in_http(&stored.headers, headers),
+        None => selection.matches(headers),
+    }
+}
+
+/// Returns true if a fetched page may be sent to the visitor.
+fn is_page_for_request(page: &FetchedPage, exchange: &RequestExchange<'_>) -> bool {
+    let is_authorized = exchange.view.headers.contains_key(header::AUTHORIZATION);
+    (page.shares_authorized || !is_authorized)
+        && page.selection.as_ref().is_none_or(|own| own.matches(&selecting_headers(exchange)))
+}
+
+/// Returns true if a file may be used for a request, with regard to its `Authorization` (RFC 9111, section 3.5).
+fn may_use_for_request(cached: &OpenCacheFile, exchange: &RequestExchange<'_>) -> bool {
+    let is_authorized = exchange.view.headers.contains_key(header::AUTHORIZATION);
+    !is_authorized || cached.terms().is_none_or(|terms| terms.shares_authorized)
 }
 
 /// The allowances of a render for an expired copy.

@@ -36,27 +36,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::task::JoinHandle;
 use tympan_web::body_limit::{is_body_timeout, limit_body};
 use tympan_web::flush_message::{FlushAction, FlushMessage};
 
-use crate::cache::FileFlushTarget;
 use crate::cache::cacheability::check_request_cacheable;
+use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
 use crate::cache::response_memory::{DispatcherResponse, ResponseMemory};
 use crate::cache::surrogate_key::{SURROGATE_KEY_HEADER, flushed_keys};
+use crate::cache::vary::HEADER_VARIANT_SLOTS;
+use crate::cache::{FileEffect, FileFlushTarget};
+use crate::config::FlushMode;
 use crate::config::front_settings::RequestGate;
-use crate::config::{CacheConfig, FlushMode};
 use crate::dispatcher_parts::DispatcherParts;
 use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::own_response::own_response;
 use crate::edge::response_body::full_body;
 use crate::farm_state::FarmState;
 use crate::flush::authorization::is_flush_allowed;
-use crate::flush::batch::{FlushBatcher, file_effect};
+use crate::flush::batch::FlushBatcher;
 use crate::flush::batch_queue::DocrootFlush;
 use crate::flush::handle::{candidate_paths, flush_names_file};
 use crate::flush::hot_page::HotPageFinder;
@@ -78,12 +80,18 @@ const MAX_FLUSH_BODY_BYTES: u64 = 1024 * 1024;
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns the handles of the variants of files.
-fn variant_handles_of(cache: &CacheConfig, files: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
-    if cache.key_params.rules.is_empty() {
-        return Vec::new();
-    }
+fn variant_handles_of(files: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let pages = files.iter().filter(|file| !page_variant::is_variant_file(file));
     pages.map(|file| page_variant::variants_handle(file)).collect()
+}
+
+/// The cause for which a page is purged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PurgeCause {
+    /// A request to purge it, from someone who may flush.
+    Request,
+    /// A request of a visitor that changed it.
+    UnsafeMethod,
 }
 
 /// Carries out flushes: their effects on files, running fetches, siblings, handler programs and renders.
@@ -228,7 +236,7 @@ impl FlushService {
             let event_number = service.recorder.log_event_for_siblings(&farm, event).await?;
             let result = match keys {
                 Some(keys) => service.purge_by_keys(&farm, keys).await,
-                None => service.purge_page(&farm, &view).await,
+                None => service.purge_page(&farm, &view, PurgeCause::Request).await,
             };
             service.recorder.wait_for_siblings(&farm, event_number).await;
             Ok::<_, EventLogError>(result)
@@ -245,23 +253,76 @@ impl FlushService {
         }
     }
 
+    /// Invalidates the pages that a request with an unsafe method changed: its own, and those of the same origin that
+    /// the response names (RFC 9111, section 4.4).
+    pub(crate) async fn invalidate_changed_pages(
+        self: &Arc<Self>,
+        exchange: &RequestExchange<'_>,
+        response: &HeaderMap,
+    ) {
+        let own = exchange.view.wire_target();
+        let named = [header::LOCATION, header::CONTENT_LOCATION];
+        let mut targets: BTreeSet<String> = named
+            .iter()
+            .filter_map(|name| {
+                same_origin_target(exchange.view, response.get(name)?.to_str().ok()?)
+            })
+            .collect();
+        // Its own response may have been stored in place of the page.
+        let is_stored = matches!(exchange.outcome, CacheOutcome::Miss { .. });
+        if is_stored {
+            targets.remove(&own);
+        } else {
+            targets.insert(own);
+        }
+        for target in targets {
+            let Ok(view) = RequestView::from_url(Method::GET, &target, HeaderMap::new()) else {
+                continue;
+            };
+            let event = FlushEvent::Page(target);
+            let is_logged =
+                self.recorder.log_event_for_siblings(exchange.farm, event).await.is_ok();
+            let purged = self.purge_page(exchange.farm, &view, PurgeCause::UnsafeMethod).await;
+            if !is_logged || matches!(purged, Some(Err(_))) {
+                tracing::warn!(path = %view.path, "cannot invalidate a changed page everywhere");
+            }
+        }
+    }
+
     /// Purges one page and returns true if it was in the cache; `None` if the farm does not cache it.
     async fn purge_page(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         view: &RequestView,
+        cause: PurgeCause,
     ) -> Option<std::io::Result<bool>> {
         let mut page = view.clone();
         page.method = Method::GET;
         let file = check_request_cacheable(&farm.config, &page).ok()?;
         let (root, cache) = (farm.docroot.as_ref()?, farm.config.cache.as_ref()?);
-        let (root, mode) = (Arc::clone(root), cache.flush_mode);
+        // What was changed must not be shown any more.
+        let mode = match cause {
+            PurgeCause::Request => cache.flush_mode,
+            PurgeCause::UnsafeMethod => FlushMode::Delete,
+        };
+        let root = Arc::clone(root);
         let (fetches, clock) = (Arc::clone(&self.fetch_coalescer), self.runtime.clock.clone());
         let absolute = farm.absolute_path(&file);
-        let variants = variant_handles_of(cache, &BTreeSet::from([file.clone()]));
-        let effect = file_effect(cache, FlushAction::Activate);
+        let variants = variant_handles_of(&BTreeSet::from([file.clone()]));
+        // The handle of a page covers them, but a page with a query has none.
+        let slots = 0..if page_variant::is_variant_file(&file) { HEADER_VARIANT_SLOTS } else { 0 };
+        let slot_files: Vec<PathBuf> =
+            slots.map(|slot| page_variant::header_variant_file(&file, slot)).collect();
+        let effect = match mode {
+            FlushMode::Soft => FileEffect::Mark,
+            FlushMode::Delete => FileEffect::Delete,
+        };
         let work = move || -> std::io::Result<bool> {
-            root.record_flush(clock.tick());
+            match cause {
+                PurgeCause::Request => root.record_flush(clock.tick()),
+                // Visitors may send these, and must not end what is cached of other pages.
+                PurgeCause::UnsafeMethod => root.negative_cache.remove(&file),
+            }
             fetches.mark_flushed(|file_in_fetch| {
                 let relative_file = file_in_fetch.strip_prefix(root.path()).ok();
                 let is_variant = |handle: &PathBuf| {
@@ -269,7 +330,9 @@ impl FlushService {
                         flush_names_file(FlushAction::Activate, handle, relative_file)
                     })
                 };
-                file_in_fetch == absolute || variants.iter().any(is_variant)
+                file_in_fetch == absolute
+                    || variants.iter().any(is_variant)
+                    || relative_file.is_some_and(|own| slot_files.iter().any(|slot| slot == own))
             });
             let docroot = root.docroot_for_writing()?;
             let mut is_cached = absolute.symlink_metadata().is_ok();
@@ -279,12 +342,15 @@ impl FlushService {
                 let result = docroot.flush_handles(&targets, &BTreeSet::new());
                 is_cached |= result.removed_count + result.marked_count > 0;
                 result.first_error.map_or(Ok(()), Err)?;
-                match mode {
-                    FlushMode::Soft => {
-                        docroot.mark_file_stale(&file).first_error.map_or(Ok(()), Err)
+                for file in slot_files.iter().filter(|file| docroot.exists(file)).chain([&file]) {
+                    match mode {
+                        FlushMode::Soft => {
+                            docroot.mark_file_stale(file).first_error.map_or(Ok(()), Err)?;
+                        }
+                        FlushMode::Delete => docroot.remove_cache_file(file)?,
                     }
-                    FlushMode::Delete => docroot.remove_cache_file(&file),
                 }
+                Ok::<_, std::io::Error>(())
             })?;
             Ok(is_cached)
         };
@@ -370,12 +436,10 @@ impl FlushService {
             let refetch_files: BTreeSet<PathBuf> =
                 refetch_targets.iter().map(|target| target.file.clone()).collect();
             let handles = candidate_paths(&message.handle);
-            let mut variants = variant_handles_of(cache, &refetch_files);
-            if !cache.key_params.rules.is_empty() {
-                // The handle of a file, such as an asset, is not a prefix of its variants' names.
-                let files = handles.iter().filter(|handle| handle.extension().is_some());
-                variants.extend(files.map(|handle| page_variant::variants_handle(handle)));
-            }
+            let mut variants = variant_handles_of(&refetch_files);
+            // The handle of a file, such as an asset, is not a prefix of its variants' names.
+            let files = handles.iter().filter(|handle| handle.extension().is_some());
+            variants.extend(files.map(|handle| page_variant::variants_handle(handle)));
             let flush = DocrootFlush {
                 handles,
                 variant_handles: variants,
@@ -426,6 +490,29 @@ impl EventLogError {
             }
             Self::WriteFailed => own_response(StatusCode::INTERNAL_SERVER_ERROR),
         }
+    }
+}
+
+/// Returns path and query of a reference, if it leads to the origin of the request.
+fn same_origin_target(view: &RequestView, reference: &str) -> Option<String> {
+    let reference = reference.split('#').next().unwrap_or(reference);
+    let absolute = match reference.strip_prefix("//") {
+        Some(rest) => Some(rest),
+        None => reference.strip_prefix("http://").or_else(|| reference.strip_prefix("https://")),
+    };
+    if let Some(rest) = absolute {
+        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let own = view.headers.get(header::HOST)?.to_str().ok()?;
+        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+        return authority.eq_ignore_ascii_case(own).then_some(target);
+    }
+    if reference.starts_with('/') {
+        return Some(reference.to_owned());
+    }
+    let folder = view.wire_path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    match reference.starts_with('?') {
+        true => Some(format!("{}{reference}", view.wire_path)),
+        false => Some(format!("{folder}/{reference}")),
     }
 }
 

@@ -6,7 +6,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use tympan_web::sling_url::SlingUrlReading;
 
 use crate::cache::StoredHeaders;
+use crate::cache::cache_directives::MAX_DELTA_SECONDS;
 use crate::cache::response_memory::response_key_of;
+use crate::cache::storage_terms::{
+    ReceivedResponse, STORED_TERMS_HEADER, StorageTerms, StoredTerms,
+};
+use crate::cache::ttl::StaleLenience;
+use crate::cache::vary::{STORED_VARY_HEADER, VarySelection, sort_languages};
 use crate::edge::fast_path::{parse_fast_path_head, parse_http2_fields, parse_response_key};
 use crate::edge::http2::connection::{
     Http2Connection, Http2Limits, Http2ReadStep, Http2ResponseBody,
@@ -19,6 +25,68 @@ use crate::flush::propagation::{FlushEvent, FlushEventLog, SiblingMessage};
 pub fn check_header_file(text: &[u8]) {
     let Some(stored) = StoredHeaders::parse(text) else { return };
     assert_eq!(StoredHeaders::parse(&stored.to_text()), Some(stored));
+}
+
+/// Splits an input into lines of headers, `name: value`; others are left out.
+fn headers_of_lines(input: &[u8]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in input.split(|byte| *byte == b'\n') {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
+        let (name, value) = line.split_at(colon);
+        let name = HeaderName::from_bytes(name);
+        let value = HeaderValue::from_bytes(value.get(1..).unwrap_or_default().trim_ascii());
+        if let (Ok(name), Ok(value)) = (name, value)
+            && headers.len() < 100
+        {
+            headers.append(name, value);
+        }
+    }
+    headers
+}
+
+/// Checks that a request matches the response to it, by the headers that its `Vary` names. The headers of both are the
+/// same lines.
+pub fn check_vary(input: &[u8]) {
+    let headers = headers_of_lines(input);
+    let Some(selection) = VarySelection::of_response(&headers, &headers) else { return };
+    assert!(selection.matches(&headers));
+    let Some(value) = selection.to_value() else { return };
+    let stored = HeaderMap::from_iter([(STORED_VARY_HEADER, value)]);
+    assert_eq!(VarySelection::from_stored(&stored).as_ref(), Some(&selection));
+    let mut sorted = headers.clone();
+    sort_languages(&mut sorted);
+    let once = sorted.clone();
+    sort_languages(&mut sorted);
+    assert_eq!(sorted, once, "languages in order stay as they are");
+    let [first, second] = selection.variant_files("a.html".as_ref(), &headers);
+    assert_ne!(first, second);
+}
+
+/// Checks the terms on which a response with these headers may be stored.
+pub fn check_cache_control(input: &[u8]) {
+    let headers = headers_of_lines(input);
+    let fetch_time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+    for (is_authorized, default_lifetime) in
+        [(false, Duration::ZERO), (true, Duration::from_secs(60))]
+    {
+        let terms = StorageTerms::of_response(&ReceivedResponse {
+            status: http::StatusCode::OK,
+            headers: &headers,
+            fetch_time,
+            is_authorized,
+            default_lifetime,
+        });
+        let Ok(terms) = terms else { continue };
+        let remaining = terms.expiry.duration_since(fetch_time).unwrap_or_default();
+        let most = Duration::from_secs(MAX_DELTA_SECONDS);
+        assert!(terms.expiry >= fetch_time && remaining <= most);
+        assert!(terms.shares_authorized || !is_authorized);
+        assert!(!terms.prohibits_stale || terms.lenience == StaleLenience::default());
+        let stored = HeaderMap::from_iter([(STORED_TERMS_HEADER, terms.to_value())]);
+        let read = StoredTerms::from_stored(&stored)
+            .map(|read| (read.prohibits_stale, read.shares_authorized));
+        assert_eq!(read, Some((terms.prohibits_stale, terms.shares_authorized)));
+    }
 }
 
 /// Parses messages of siblings and the event log, and checks that the results survive a round trip.
@@ -207,15 +275,15 @@ pub fn check_conditional_request(lines: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::{
-        check_conditional_request, check_fast_path, check_flush_propagation, check_header_file,
-        check_http2, check_url_path,
+        check_cache_control, check_conditional_request, check_fast_path, check_flush_propagation,
+        check_header_file, check_http2, check_url_path, check_vary,
     };
     use crate::edge::http2::hpack::push_literal;
     use proptest::prelude::*;
 
     /// Tokens of the formats in any order, mixed with other bytes.
     fn pieces() -> impl Strategy<Value = Vec<u8>> {
-        const KNOWN: [&str; 24] = [
+        const KNOWN: [&str; 30] = [
             "GET ",
             "HEAD ",
             "/a.html",
@@ -240,6 +308,12 @@ mod tests {
             "/",
             "\0",
             "\r",
+            "vary: foo, accept-language",
+            "accept-language: en;q=",
+            "cache-control: max-age=",
+            "no-cache=\"",
+            "age: ",
+            "cdn-cache-control: ",
         ];
         let known_piece = (0..KNOWN.len()).prop_map(|index| KNOWN[index].as_bytes().to_vec());
         let piece =
@@ -251,6 +325,8 @@ mod tests {
         #[test]
         fn no_input_breaks_a_reader(bytes in pieces()) {
             check_header_file(&bytes);
+            check_vary(&bytes);
+            check_cache_control(&bytes);
             check_fast_path(&bytes);
             check_http2(&bytes);
             check_conditional_request(&bytes);

@@ -400,7 +400,15 @@ impl DispatcherState {
                     return response;
                 }
                 let body = VisitorBody::new(body, limit, self.parts.request_gate.min_body_rate);
-                self.cached_page_service.forward_uncached(exchange, body, reason).await
+                let response =
+                    self.cached_page_service.forward_uncached(exchange, body, reason).await;
+                let is_changed = farm.config.is_http_cache
+                    && !view.method.is_safe()
+                    && (response.status().is_success() || response.status().is_redirection());
+                if is_changed {
+                    self.flushes.invalidate_changed_pages(exchange, response.headers()).await;
+                }
+                response
             }
             RequestAction::Cache(file) if farm.docroot.is_some() => {
                 self.parts

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use tympan_notation::DurationText;
 use tympan_notation::error_chain_text;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_backup::{RetentionPolicy, VaultAccess};
 use tympan_store::RevisionRetention;
@@ -13,7 +14,7 @@ use crate::home_file::StateDatabaseInclusion;
 use crate::scheduled_save::{DEFAULT_MAX_AGE, DEFAULT_SCHEDULE, ScheduledSaveOptions};
 
 /// Scheduled saves. Without `vault` there are none.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BackupSection {
     /// The vault, created with `tympan backup init`: a folder, `sftp://…`, `s3:…` or `rest:…`; default none, and no

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tympan_notation::ByteSize;
 use tympan_notation::DurationText;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 const OWN_ROLE: &str = "own";
 
 /// The storage of large blobs. By default, they are stored in the folder `blobs` of the home.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BlobsSection {
     /// One bucket for all blobs: `"s3://BUCKET/PREFIX"` or `"az://CONTAINER/PREFIX"`; `--blobs` takes precedence. Set
@@ -35,7 +36,7 @@ pub struct BlobsSection {
 }
 
 /// One storage; the section is `[[blobs.delegates]]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct BlobDelegateSection {
     /// The role of the storage; one of `roles`.
@@ -77,26 +78,28 @@ pub struct BlobDelegateSection {
     /// The endpoint of the bucket, such as `"http://127.0.0.1:9000"`; default that of the environment, or Amazon.
     pub s3_end_point: Option<String>,
     /// The access key; by default read from the environment or the usual files, which is safer.
+    #[schemars(extend("x-secret" = true))]
     pub access_key: Option<String>,
     /// The secret key; by default read from the environment or the usual files, which is safer.
+    #[schemars(extend("x-secret" = true))]
     pub secret_key: Option<String>,
 }
 
 /// A set of names, written as a comma-separated string or as a list.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
 pub struct RoleNames(BTreeSet<String>);
 
 /// A boolean in the notation of Oak's configuration: `true`, `"true"`, or a number other than 0.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema)]
 pub struct OakFlag(pub(crate) bool);
 
 /// A size with a unit, or a number of bytes as in Oak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OakByteSize(pub(crate) u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+pub struct OakByteSize(#[schemars(with = "ByteSize")] pub(crate) u64);
 
 /// A duration with a unit, or a number of seconds as in Oak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OakSeconds(pub(crate) Duration);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+pub struct OakSeconds(#[schemars(with = "DurationText")] pub(crate) Duration);
 
 impl<'de> Deserialize<'de> for RoleNames {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

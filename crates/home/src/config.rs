@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use tympan_notation::ByteSize;
 use tympan_notation::DurationText;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tympan_content::VersionRetention;
@@ -62,7 +63,7 @@ pub fn read_toml_file<T: DeserializeOwned>(file: &Path) -> Result<T> {
 }
 
 /// The chunk store.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSection {
     /// Memory for cached chunks; default 64 MiB.
@@ -73,7 +74,7 @@ pub struct StoreSection {
 }
 
 /// The PostgreSQL database that instances share instead of using packs of their own.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DatabaseSection {
     /// `postgres://user:password@host:port/database?sslmode=…`; `--database` and `TYMPAN_DATABASE` take precedence.
@@ -104,7 +105,7 @@ pub struct DatabaseSection {
 }
 
 /// The retention of revisions.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HistorySection {
     /// The time for which every revision is kept; default 24 h.
@@ -135,7 +136,7 @@ impl HistorySection {
 
 /// The retention of versions of nodes. Labeled versions, the newest of each node and the one that it is based on are
 /// always kept.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct VersionsSection {
     /// The maximum number of versions of one node; default 50, 0 for unlimited. Raise it if editors look back further.
@@ -170,7 +171,7 @@ impl VersionsSection {
 }
 
 /// The schedule and the speed of garbage collection.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CollectSection {
     /// The interval between collections of a running instance, in whole seconds or milliseconds; default 6 h, `"0s"`
@@ -183,7 +184,7 @@ pub struct CollectSection {
 }
 
 /// The schedules of cleanup tasks other than garbage collection.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MaintenanceSection {
     /// The schedule for removing outdated versions, as a Quartz expression in UTC; default `"0 0 2 * * ?"`, at two

@@ -21,9 +21,13 @@ mod chunk_store;
 mod clone_home;
 mod cluster_facts;
 mod config;
+mod config_reference;
+mod config_setting;
 mod config_value;
+mod diagnosis;
 mod error;
 mod garbage_collection;
+mod home_format;
 mod maintenance;
 mod opened_home;
 mod origin;
@@ -47,9 +51,19 @@ pub use config::{
     CONFIG_FILE, CollectSection, DatabaseSection, HistorySection, HomeConfig, MaintenanceSection,
     StoreSection, VersionsSection, read_home_toml, read_toml_file,
 };
+pub use config_reference::{ConfigKeyInfo, ConfigReference, ConfigSectionInfo};
+pub use config_setting::{ConfigOverride, ConfigSetting, SettingOrigin, list_settings};
 pub use config_value::parse_toml;
+pub use diagnosis::{
+    DiagnosisFinding, DiagnosisLevel, diagnose_access, diagnose_address, diagnose_certificate,
+    diagnose_clock, diagnose_database, diagnose_disk, diagnose_format, diagnose_open_files,
+    is_home_in_use,
+};
 pub use error::{Error, Result};
 pub use garbage_collection::{collect_options, purge_versions};
+pub use home_format::{
+    HOME_FORMAT_FILE, HOME_FORMAT_VERSION, HomeFormat, check_home_format, read_home_format,
+};
 pub use maintenance::register_maintenance;
 pub use opened_home::{
     Home, KEY_FILE, is_home_locked, read_or_create_replication_key, require_home,
@@ -62,7 +76,7 @@ pub use private_file::{
     create_private_dir, has_database_mark, random_text, write_private_file, write_secret_file,
 };
 pub use standby::{PromotedStandby, StandbyEvent, StandbyHome, StandbyStatus, promote_standby};
-pub use state::{STATE_FILE, StateTableGroup, open_state_database};
+pub use state::{STATE_COPY_FILE, STATE_FILE, StateTableGroup, open_state_database};
 pub use store_check::{HomeStoreCheck, RepairMode};
 pub use trusted_clock::{
     CLOCK_CHECK_INTERVAL, recorded_trusted_now, trusted_for_vault, trusted_now,

@@ -20,6 +20,7 @@ use crate::blob_storage::HomeBlobStorage;
 use crate::chunk_store::{HomeChunkStore, open_error};
 use crate::config::HomeConfig;
 use crate::error::{Error, Result};
+use crate::home_format::{check_home_format, record_home_format};
 use crate::origin::{MAIN_BRANCH, refuse_standby};
 use crate::private_file::{DATABASE_MARK_FILE, create_private_dir, random_text, write_secret_file};
 use crate::storage_membership::StorageMembership;
@@ -60,9 +61,10 @@ impl Home {
     /// Opens the stores of a home with this configuration. The home is created if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a standby; otherwise an error that names the process that holds the home, or the damage.
+    /// [`Error::Refused`] for a standby, and for a home of a newer program; otherwise an error that names the process that holds the home, or the damage.
     pub fn open(access: &HomeAccess, dir: &Path, config: HomeConfig) -> Result<Self> {
         refuse_standby(dir)?;
+        check_home_format(dir)?;
         create_private_dir(dir).map_err(|error| open_error(dir, error))?;
         restrict_private_folders(dir);
         let backend = HomeChunkStore::open(access, dir, &config)?;
@@ -76,6 +78,8 @@ impl Home {
         chunks.ref_history(MAIN_BRANCH, None, 1).map_err(|error| content_error(dir, &error))?;
         let repository =
             Repository::open(chunks, store).map_err(|error| content_error(dir, &error))?;
+        // The lock is held: no other program uses the home.
+        record_home_format(dir)?;
         let dir = dir.to_owned();
         Ok(Self { dir, config, local, database, composite, repository, blobs, _lock: lock })
     }

@@ -1,5 +1,6 @@
 //! The state database of a home, which its instance and commands open at the same time.
 
+use std::fs;
 use std::path::Path;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -8,6 +9,8 @@ use tympan_store::StateDatabase;
 use crate::access::HomeAccess;
 use crate::config::HomeConfig;
 use crate::error::{Error, Result};
+use crate::home_format::check_home_format;
+use crate::private_file::{sync_folder, write_private_file};
 
 /// The file of the state database.
 pub const STATE_FILE: &str = "state.db";
@@ -32,6 +35,7 @@ pub async fn open_state_database(
     config: &HomeConfig,
     tables: &[StateTableGroup],
 ) -> Result<StateDatabase> {
+    check_home_format(dir)?;
     let file = dir.join(STATE_FILE);
     let shared = state_database_location(access, config);
     let failed = |error: tympan_store::Error| {
@@ -45,10 +49,69 @@ pub async fn open_state_database(
         Some((url, schema)) => StateDatabase::connect(url, schema).await.map_err(failed)?,
         None => StateDatabase::open(&file).await.map_err(failed)?,
     };
+    if shared.is_none() {
+        copy_before_migration(&state, &file, tables).await?;
+    }
     for group in tables {
         state.migrate_tables(group.name, group.migrations).await.map_err(failed)?;
     }
     Ok(state)
+}
+
+/// The copy of the state database as it was before a program migrated it last.
+pub const STATE_COPY_FILE: &str = "state.db.before-upgrade";
+
+/// Copies the file of a state database, if an older program wrote it and this one is about to change its tables. An
+/// older copy is replaced.
+async fn copy_before_migration(
+    state: &StateDatabase,
+    file: &Path,
+    tables: &[StateTableGroup],
+) -> Result<()> {
+    let failed = |error: tympan_store::Error| {
+        Error::failed(
+            format!("cannot read the version of the tables of `{}`", file.display()),
+            error,
+        )
+    };
+    let (mut has_tables, mut is_outdated) = (false, false);
+    for group in tables {
+        let applied = state.applied_steps(group.name).await.map_err(failed)?;
+        has_tables |= applied > 0;
+        is_outdated |= applied < group.migrations.len();
+    }
+    // A new database has nothing to lose.
+    if !has_tables || !is_outdated {
+        return Ok(());
+    }
+    let copy = file.with_file_name(STATE_COPY_FILE);
+    let unfinished = file.with_file_name("state.db.before-upgrade.tmp");
+    let copy_failed = |error: std::io::Error| {
+        Error::failed(
+            format!("cannot copy `{}` before its tables are changed", file.display()),
+            error,
+        )
+    };
+    match fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(copy_failed(error));
+        }
+        _ => {}
+    }
+    // The database engine writes into an empty file, but would create one that others can read.
+    write_private_file(&unfinished, b"").map_err(copy_failed)?;
+    tympan_store::copy_state_database(file, &unfinished).await.map_err(failed)?;
+    let keep = || {
+        fs::File::open(&unfinished)?.sync_all()?;
+        fs::rename(&unfinished, &copy)?;
+        file.parent().map_or(Ok(()), sync_folder)
+    };
+    keep().map_err(copy_failed)?;
+    tracing::info!(
+        file = %copy.display(),
+        "copied the state database, whose tables are brought up to date now"
+    );
+    Ok(())
 }
 
 /// Returns the location of the state database if a database stores the repository: its URL, and the name of the schema.

@@ -1,5 +1,6 @@
 //! The sections `[jobs]` and `[workflows]` of `tympan.toml`.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_notation::DurationText;
 
@@ -7,7 +8,7 @@ use crate::worker::job_worker::JobWorkerOptions;
 use crate::workflow::WorkflowModelRoots;
 
 /// Job processing.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobsSection {
     /// The maximum number of concurrent jobs of all queues together; default 64. Lower it if memory is short.
@@ -41,7 +42,7 @@ impl JobsSection {
 }
 
 /// The location of workflow models.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkflowsSection {
     /// The paths below which workflow models are read; default `["/conf/global/settings/workflow/models",

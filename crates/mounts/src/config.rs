@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_notation::{DurationText, error_chain_text};
 use tympan_web::outgoing_policy::OutgoingPolicy;
@@ -11,7 +12,7 @@ use crate::mount_config::{MountConfig, MountSettings};
 use crate::mount_location::{MountLocation, MountSecret};
 
 /// Locations of files that become assets.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MountsSection {
     /// The time between the end of a pass over a mount and the next pass; default 5 min, AEM's `scheduler.period`,
@@ -26,7 +27,7 @@ pub struct MountsSection {
 }
 
 /// An allowed location of mounts and imports.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MountLocationSection {
     /// The prefix of sources: `/srv/press`, `davs://dav.example.org/press`, `s3://bucket/press` or
@@ -50,7 +51,7 @@ pub struct MountLocationSection {
 }
 
 /// A mount.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MountSection {
     /// The name: letters, digits, `-` and `_`.

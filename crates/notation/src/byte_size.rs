@@ -1,8 +1,10 @@
 //! Sizes: numbers of bytes with units.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error as _};
 
 use crate::quantity::{ParseQuantityError, UnitScale, parse_term};
@@ -73,6 +75,20 @@ impl FromStr for ByteSize {
                 "a size; write a number with a unit, such as `512 B`, `64 MiB` or `1.5 GB`",
             )
         })
+    }
+}
+
+impl JsonSchema for ByteSize {
+    fn schema_name() -> Cow<'static, str> {
+        "ByteSize".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "size" })
     }
 }
 

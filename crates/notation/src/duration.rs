@@ -1,8 +1,10 @@
 //! Durations: numbers with units of time.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error as _};
 
 use crate::quantity::{ParseQuantityError, UnitScale, parse_term};
@@ -77,6 +79,20 @@ impl fmt::Display for DurationText {
             }
         }
         Ok(())
+    }
+}
+
+impl JsonSchema for DurationText {
+    fn schema_name() -> Cow<'static, str> {
+        "DurationText".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "duration" })
     }
 }
 

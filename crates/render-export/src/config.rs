@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::options::{ExportOptions, StaticExportHandler};
 use crate::rule::ExportRule;
 
 /// Export of pages as files for a web server: by `tympan export`, and with `dir` by a running publisher.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExportSection {
     /// The folder that a running publisher exports to; default none, and it does not export. The web server serves
@@ -22,8 +23,8 @@ pub struct ExportSection {
     /// True if resources without a property `export` are exported; default false, as in OpenCms. Set it to true for a
     /// site that is exported as a whole.
     pub default: Option<bool>,
-    /// Extensions that are exported even without a property `export`, such as `.jpg`. The default has those of OpenCms
-    /// and newer formats.
+    /// Extensions that are exported even without a property `export`, such as `.jpg`; default those of OpenCms and newer
+    /// formats.
     pub suffixes: Option<Vec<String>>,
     /// The URL prefix of exported pages, such as `"/export"`; default empty.
     pub prefix: Option<String>,
@@ -45,7 +46,7 @@ pub struct ExportSection {
 }
 
 /// A part of a site with a folder and a prefix of its own. The names of OpenCms's `rfs-rule` are accepted as well.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ExportRuleText {
     /// A regular expression that matches the whole path of a resource, such as `"/content/de(/.*)?"`.
@@ -62,8 +63,9 @@ struct ExportRuleText {
 }
 
 /// A rule with a valid expression and folder.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(try_from = "ExportRuleText")]
+#[schemars(with = "ExportRuleText")]
 pub struct ParsedExportRule(ExportRule);
 
 impl TryFrom<ExportRuleText> for ParsedExportRule {
@@ -77,7 +79,7 @@ impl TryFrom<ExportRuleText> for ParsedExportRule {
 }
 
 /// The trigger of an export.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExportTrigger {
     /// A request for a file that does not exist.

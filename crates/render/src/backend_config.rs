@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::Uri;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use tympan_notation::{ByteSize, DurationText, error_chain_text};
@@ -18,7 +19,7 @@ use crate::http_backend::{HttpBackendClient, HttpBackendEndpoint};
 const DEFAULT_CONNECTIONS: usize = 16;
 
 /// A system whose JSON data components read with `data`; the section is `[back_ends.NAME]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackendSection {
     /// The prefix of all its URLs, such as `"http://10.0.0.5:8080/api"`. No request is sent outside of it.

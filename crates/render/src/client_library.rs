@@ -7,11 +7,13 @@
 //! Invariants
 //! * An address changes with its text, so that browsers may cache it forever.
 //! * A library that depends on itself, directly or not, is included once.
-//! * A text that cannot be minified is served unchanged.
+//! * A text that cannot be minified is served unchanged; a LESS file that cannot be compiled is left out.
 //!
 //! Not here: single files of libraries (`client_library_file`).
 
 pub(crate) mod client_library_file;
+mod less;
+mod relative_path;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -20,6 +22,7 @@ use bytes::Bytes;
 use minifier::{css, js};
 use tympan_content::BlobId;
 
+use self::relative_path::resolve_relative_path;
 use crate::page::link::encode_path;
 use crate::response::stored_file::short_digest_hex;
 
@@ -134,8 +137,23 @@ impl ClientLibrarySet {
                 continue;
             };
             match kind {
+                ClientLibraryKind::Css if file.ends_with(".less") => {
+                    match less::compile_less(&source.files, &file) {
+                        Ok(part) => {
+                            text.push_str(&rebase_css_urls(&part, &format!("{folder}/{file}")));
+                        }
+                        Err(reason) => {
+                            tracing::warn!(
+                                path = folder,
+                                file,
+                                reason,
+                                "cannot compile a style sheet"
+                            );
+                        }
+                    }
+                }
                 ClientLibraryKind::Css => {
-                    text.push_str(&rebase_css_urls(part, &format!("{folder}/{file}")))
+                    text.push_str(&rebase_css_urls(part, &format!("{folder}/{file}")));
                 }
                 ClientLibraryKind::Js => text.push_str(part),
             }
@@ -192,6 +210,21 @@ impl ClientLibrarySet {
         }
     }
 
+    /// Returns the joined texts of the libraries that pages need for some categories, dependencies first.
+    pub(crate) fn joined_text(&self, categories: &[String], kind: ClientLibraryKind) -> String {
+        let mut ordered = Vec::new();
+        self.order_by_dependency(categories, &mut (BTreeSet::new(), &mut ordered));
+        let built = ordered.into_iter().filter_map(|folder| self.libraries.get(&(folder, kind)));
+        built.map(|built| String::from_utf8_lossy(&built.text).into_owned()).collect()
+    }
+
+    /// Returns the address of the folder of a category, for files beside its style sheets and scripts.
+    pub(crate) fn category_path(&self, category: &str) -> Option<String> {
+        let folder = self.folders_by_category.get(category)?.first()?;
+        let name = ["/apps/", "/libs/"].iter().find_map(|path| folder.strip_prefix(path))?;
+        Some(encode_path(&format!("/etc.clientlibs/{name}")))
+    }
+
     /// Returns true if a category exists.
     pub(crate) fn has_category(&self, category: &str) -> bool {
         self.folders_by_category.contains_key(category)
@@ -228,20 +261,6 @@ fn listed_files(source: &ClientLibrarySource, kind: ClientLibraryKind) -> Vec<St
         }
     }
     files
-}
-
-/// Resolves a relative path against a folder; the result never leaves the root.
-fn resolve_relative_path(base: &str, relative: &str) -> String {
-    let mut names: Vec<&str> =
-        base.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
-    for name in relative.split('/') {
-        match name {
-            "" | "." => {}
-            ".." => drop(names.pop()),
-            name => names.push(name),
-        }
-    }
-    names.join("/")
 }
 
 /// Rewrites the relative addresses in a style sheet to absolute paths on the host.

@@ -1,6 +1,7 @@
 //! The sections `[ledger]` and `[fragments]` of `tympan.toml`; `[back_ends]` is in `backend_config`.
 
 use http::HeaderName;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_notation::ByteSize;
 
@@ -8,7 +9,7 @@ use crate::fragment::{FragmentCacheOptions, FragmentInvalidationMode};
 use crate::ledger::DEFAULT_MAX_URLS;
 
 /// The ledger of the URLs that a publisher has rendered.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LedgerSection {
     /// The maximum number of URLs that are recorded individually; default 100,000, of about 1 KiB each. Raise it if
@@ -40,7 +41,7 @@ impl LedgerSection {
 }
 
 /// The rendered component output that a publisher caches, if the components request it in `cache`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FragmentsSection {
     /// True if fragments are cached; default true.
@@ -63,7 +64,7 @@ pub struct FragmentsSection {
 }
 
 /// The fragments that a change removes.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FragmentInvalidation {
     /// Those that were rendered from it.

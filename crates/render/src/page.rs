@@ -6,7 +6,9 @@ pub(crate) mod container_policy;
 pub(crate) mod link;
 pub(crate) mod list_query;
 mod list_result;
+pub(crate) mod page_template_list;
 pub(crate) mod search;
+pub(crate) mod template_structure;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ use crate::client_library::client_library_file::{
 use crate::dependency::content_reader::{ContentReader, RequestFacts, RequestReads};
 use crate::dynamic_inclusion::INCLUDE_HEADER;
 use crate::fragment::{FragmentCache, FragmentHole, FragmentLookupCounts};
+use crate::htl::{HtlEngine, model_json};
 use crate::image_address::ImageSigningKey;
 use crate::page;
 use crate::page::link::{self, AuthorLink, encode_path};
@@ -33,8 +34,8 @@ use crate::response::{
 };
 use crate::script::{CompiledScripts, ERROR_HANDLER_TYPE, ScriptCache, ScriptCriteria, ScriptInfo};
 use crate::template::{
-    ComponentFailure, RenderProgress, RenderScope, RequestFragments, ResponseOverride,
-    TemplateRequest, VariationContext,
+    ComponentFailure, MiniJinjaEngine, RenderProgress, RenderScope, RequestFragments,
+    ResponseOverride, ScriptEngines, TemplateRequest, VariationContext,
 };
 use crate::timing::RenderTiming;
 use crate::url::{MalformedUrl, SlingUrl};
@@ -489,7 +490,11 @@ impl RequestRenderer<'_> {
         };
         self.reader.record_properties(node);
         match url.extension.as_deref() {
-            Some("json") => self.render_json(url, node),
+            Some("json") => {
+                let is_model = url.selectors.first().is_some_and(|selector| selector == "model");
+                let model = is_model.then(|| self.render_model_json(url, node)).flatten();
+                model.unwrap_or_else(|| self.render_json(url, node))
+            }
             Some("xml") => match resource_dump::write_document_view(&self.reader, node) {
                 Some(text) => DraftResponse::from_document_view(text),
                 None => {
@@ -520,6 +525,18 @@ impl RequestRenderer<'_> {
             },
             _ => self.render_not_found(url),
         }
+    }
+
+    /// Renders the JSON form of a resource's model; `None` if it has none.
+    fn render_model_json(&self, url: &SlingUrl, node: &Node) -> Option<DraftResponse> {
+        let content = match node.is_page() {
+            true => page::page_content(&self.reader, node)?,
+            false => node.clone(),
+        };
+        let resource = ContentResource::from_node(content);
+        let scope = self.new_scope(url, "json", resource.path(), None);
+        let text = model_json(&scope, &resource)?;
+        Some(DraftResponse::new(RenderOutcome::Ok, media_type("json"), text))
     }
 
     /// Renders a resource as JSON.
@@ -650,6 +667,7 @@ impl RequestRenderer<'_> {
             mode: self.options.mode,
             limits: self.options.limits,
             script_cache: Arc::clone(&self.script_cache),
+            engines: ScriptEngines { mini_jinja: &MiniJinjaEngine, htl: &HtlEngine },
             fragments: self.fragments_if_cached(),
             progress: RenderProgress::new(self.is_timed),
         })

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use tympan_content::{Node, NodePath};
+use tympan_core_components::ComponentResource;
+
+use crate::page::template_structure::TemplateStructure;
 
 /// A node or the path of a missing one, together with its resource type. Cloning is cheap.
 #[derive(Debug, Clone)]
@@ -13,6 +16,18 @@ struct ContentResourceData {
     location: ResourceLocation,
     /// The type that an include requested instead of the node's own.
     forced_type: Option<String>,
+    inclusion: InclusionContext,
+}
+
+/// The properties of an inclusion that the included component and the components in it inherit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InclusionContext {
+    /// True if the including script disabled editing (`wcmmode='disabled'`).
+    pub is_editing_disabled: bool,
+    /// The editable template whose structure contains the resource.
+    pub structure: Option<Arc<TemplateStructure>>,
+    /// The resource with properties that a model set; not inherited.
+    pub model_resource: Option<ComponentResource>,
 }
 
 #[derive(Debug, Clone)]
@@ -24,7 +39,24 @@ enum ResourceLocation {
 
 impl ContentResource {
     fn new(location: ResourceLocation, forced_type: Option<String>) -> Self {
-        Self(Arc::new(ContentResourceData { location, forced_type }))
+        let inclusion = InclusionContext::default();
+        Self(Arc::new(ContentResourceData { location, forced_type, inclusion }))
+    }
+
+    /// Sets the context of the inclusion.
+    pub(crate) fn with_inclusion(self, inclusion: InclusionContext) -> Self {
+        let (location, forced_type) = (self.0.location.clone(), self.0.forced_type.clone());
+        Self(Arc::new(ContentResourceData { location, forced_type, inclusion }))
+    }
+
+    /// Returns the context of the inclusion.
+    pub(crate) fn inclusion(&self) -> &InclusionContext {
+        &self.0.inclusion
+    }
+
+    /// Returns the type that an include requested instead of the node's own.
+    pub(crate) fn forced_type(&self) -> Option<&str> {
+        self.0.forced_type.as_deref()
     }
 
     /// Creates a resource from a node.
@@ -39,7 +71,9 @@ impl ContentResource {
 
     /// Overrides the type of the resource.
     pub(crate) fn with_type(self, resource_type: String) -> Self {
-        Self::new(self.0.location.clone(), Some(resource_type))
+        let (location, inclusion) = (self.0.location.clone(), self.0.inclusion.clone());
+        let forced_type = Some(resource_type);
+        Self(Arc::new(ContentResourceData { location, forced_type, inclusion }))
     }
 
     /// Returns the path.

@@ -1,12 +1,13 @@
 //! The section `[search]` of `tympan.toml`.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::indexing::index_state::SearchIndexOptions;
 use crate::text_extraction::PdfReader;
 
 /// The full-text index.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchSection {
     /// Threads that read documents while the index is built or many documents change; default 2, at least 2. Raise it

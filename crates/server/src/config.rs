@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_content::NodePath;
 use tympan_content_query::QueryLimits;
@@ -13,7 +14,7 @@ use crate::page::headers::PageHeaders;
 use crate::query::budget::QueryBudgets;
 
 /// The audience of response timings.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timing {
     /// The audience of the header `Server-Timing`: `"nobody"`, `"users"` who are logged in, `"everybody"`; default
@@ -25,7 +26,7 @@ pub struct Timing {
 }
 
 /// An audience of response timings.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TimingAudienceName {
     /// No one.
@@ -62,7 +63,7 @@ impl Timing {
 }
 
 /// The headers of the pages that a publisher renders.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PublishSection {
     /// Headers of every HTML page, such as `Content-Security-Policy = "default-src 'self'; frame-ancestors 'self'"`;
@@ -85,7 +86,7 @@ impl PublishSection {
 }
 
 /// Logins: the lifetime of sessions, and the proxies whose client addresses are trusted.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoginSection {
     /// The time after which a session without requests ends; default 2 h. No session lasts longer than 12 h. Lower it
@@ -121,7 +122,7 @@ const DEFAULT_WORK_PERMITS: usize = 128;
 const DEFAULT_WORK_QUEUE_LENGTH: usize = 4096;
 
 /// The concurrency of an instance.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkSection {
     /// The maximum number of requests that render or edit concurrently; default 128. Raise it if templates wait for
@@ -145,7 +146,7 @@ impl WorkSection {
 }
 
 /// The content that an author accepts from other instances.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReceiveSection {
     /// The paths at and below which holders of the replication key may write, such as `["/content/dam/photos"]`;
@@ -170,7 +171,7 @@ impl ReceiveSection {
 }
 
 /// The limits of queries, and the threshold of slow ones.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuerySection {
     /// The minimum duration of a statement that `tympan index slow` lists; default 100 ms. Statements that no index
@@ -191,7 +192,7 @@ pub struct QuerySection {
 }
 
 /// The limits of queries of non-administrators over HTTP.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UserQuerySection {
     /// The maximum duration of a query; default 30 s. Lower it if many users are allowed to query.
@@ -203,7 +204,7 @@ pub struct UserQuerySection {
 }
 
 /// The limits of queries of visitors without a login over HTTP.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct VisitorQuerySection {
     /// True if a publisher executes them at all; default `false`. Enable it if scripts of a site's pages request

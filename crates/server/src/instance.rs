@@ -37,6 +37,7 @@ use crate::observe::request_totals::RequestTotals;
 use crate::page::headers::PageHeaders;
 use crate::page::hot_response_cache::HotResponses;
 use crate::page::image_service::ImageService;
+use crate::presence_board::PresenceBoard;
 use crate::query::budget::{QueryBudgets, QueryEngines};
 use crate::query::index_maintenance::maintain_indexes;
 
@@ -191,6 +192,8 @@ pub struct Instance {
     pub(crate) readiness_probes: ReadinessProbes,
     pub(crate) mounts: std::sync::OnceLock<tympan_mounts::MountService>,
     pub(crate) backup_log: BackupLog,
+    /// Who has which page open in an editor.
+    pub(crate) presence: PresenceBoard,
     /// The cache of responses that are served directly.
     pub(crate) hot_responses: std::sync::OnceLock<HotResponses>,
     /// Registrations of other instances that read these blobs over HTTP and report which ones they need.
@@ -268,6 +271,7 @@ impl Instance {
             readiness_probes: ReadinessProbes::default(),
             mounts: std::sync::OnceLock::new(),
             backup_log: BackupLog::default(),
+            presence: PresenceBoard::default(),
             hot_responses: std::sync::OnceLock::new(),
             guest_notes: std::sync::OnceLock::new(),
         };

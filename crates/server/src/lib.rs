@@ -22,6 +22,7 @@ mod login;
 mod observe;
 mod package;
 mod page;
+mod presence_board;
 mod query;
 mod replication;
 mod route;

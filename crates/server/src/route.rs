@@ -94,6 +94,8 @@ fn author_router() -> Router<Arc<Instance>> {
         .route("/launches.html", get(author_interface::serve_shell))
         .route("/launches.html/{*name}", get(author_interface::serve_shell))
         .route("/packages.html", get(author_interface::serve_shell))
+        .route("/assets.html", get(author_interface::serve_shell))
+        .route("/assets.html/{*path}", get(author_interface::serve_shell))
         .route("/mounts.html", get(author_interface::serve_shell))
         .route("/workflows.html", get(author_interface::serve_shell))
         .route("/permissions.html/{*path}", get(author_interface::serve_shell))

@@ -9,18 +9,23 @@ use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 
 /// Folders of a site that have content, by the name of the top-level node that they become.
-const CONTENT_ROOTS: [&str; 4] = ["apps", "content", "conf", "etc.clientlibs"];
+pub(crate) const CONTENT_ROOTS: [&str; 4] = ["apps", "content", "conf", "etc.clientlibs"];
 /// Folders whose children are filter roots themselves, because other sites have their own children there.
 const SHARED_FOLDERS: [&str; 3] = ["content/dam", "content/_cq_tags", "apps"];
 
-/// Packs a site folder into a package with one filter root for each folder that belongs to the site.
+/// Packs top-level folders of a site, [`CONTENT_ROOTS`] or some of them, into a package with one filter root for each folder
+/// that belongs to the site. `properties` is the file `properties.xml`, without which the package has no name.
 ///
 /// # Errors
 /// If a file cannot be read.
-pub(crate) fn build_site_package(site: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn build_site_package(
+    site: &Path,
+    folders: &[&str],
+    properties: Option<&str>,
+) -> io::Result<Vec<u8>> {
     let mut files = Vec::new();
     let mut roots = BTreeSet::new();
-    for root in CONTENT_ROOTS {
+    for root in folders {
         let folder = site.join(root);
         if folder.is_dir() {
             list_files(&folder, &mut files)?;
@@ -43,6 +48,9 @@ pub(crate) fn build_site_package(site: &Path) -> io::Result<Vec<u8>> {
         zip.write_all(bytes)
     };
     add("META-INF/vault/filter.xml", filter.as_bytes())?;
+    if let Some(properties) = properties {
+        add("META-INF/vault/properties.xml", properties.as_bytes())?;
+    }
     for file in &files {
         let name = file.strip_prefix(site).unwrap_or(file).to_string_lossy().into_owned();
         add(&format!("jcr_root/{name}"), &fs::read(file)?)?;

@@ -15,7 +15,6 @@ const SAMPLE_DESCRIPTION: &str = include_str!("../../../site/site.toml");
 #[serde(deny_unknown_fields)]
 struct SiteDescription {
     /// A short name.
-    #[expect(dead_code, reason = "read to be checked")]
     name: String,
     /// The title of the site.
     #[expect(dead_code, reason = "read to be checked")]
@@ -37,6 +36,14 @@ struct SiteDescription {
 /// With `file:line:column` if it is malformed.
 pub fn home_page_path(site: Option<&Path>) -> Result<Option<String>> {
     Ok(read_description(site)?.home)
+}
+
+/// Reads the short name of a site from its `site.toml`.
+///
+/// # Errors
+/// With `file:line:column` if it is malformed.
+pub(crate) fn site_name(site: &Path) -> Result<String> {
+    Ok(read_description(Some(site))?.name)
 }
 
 /// A check of the headers of pages: it fails with the reason why one cannot be sent.

@@ -13,9 +13,11 @@ mod description;
 mod error;
 mod new_site;
 mod site_import;
+mod site_push;
 
 pub use check::{SiteFinding, check_site};
 pub use description::{HeaderCheck, home_page_path, publisher_config};
 pub use error::{Error, Result};
 pub use new_site::create_site;
 pub use site_import::{SiteNeighbors, import_site, put_indexes, read_site_package};
+pub use site_push::{SitePushScope, build_push_package};

@@ -10,7 +10,7 @@ use tympan_content::{
 use tympan_content_package::{ContentPackage, PackageLimits};
 use tympan_replicate::{ReplicationAction, ReplicationRequest, mark_replicated};
 
-use crate::archive::build_site_package;
+use crate::archive::{CONTENT_ROOTS, build_site_package};
 use crate::bench_page::import_bench_pages;
 use crate::error::{Error, Result};
 
@@ -35,7 +35,7 @@ pub struct SiteNeighbors {
 pub fn read_site_package(site: Option<&Path>) -> Result<ContentPackage<Cursor<Vec<u8>>>> {
     let (bytes, name) = match site {
         Some(dir) => {
-            let bytes = build_site_package(dir).map_err(|source| {
+            let bytes = build_site_package(dir, &CONTENT_ROOTS, None).map_err(|source| {
                 let action = format!("cannot read the site `{}`", dir.display());
                 Error::File { action, source }
             })?;

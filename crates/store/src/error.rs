@@ -204,7 +204,7 @@ pub enum Error {
     /// The database of small mutable state was used by a newer program.
     #[error(
         "the tables of `{table_group}` are at migration step {applied_steps}, but this program knows only \
-         {known_steps}: a newer program has used this home; start that one"
+         {known_steps}: a newer program has used this home; start that one, or restore a backup from before the upgrade"
     )]
     StateDatabaseNewer {
         /// The name of the table group.

@@ -64,7 +64,9 @@ pub use repair::{
     DeriveMaps, RepairedPart, RepairedPartOutcome, RepairedRef, RepairedRevision,
     StoreRepairReport, plan_repair, repair_store,
 };
-pub use state_database::{StateDatabase, copy_state_database};
+pub use state_database::{
+    DatabaseServerInfo, StateDatabase, copy_state_database, probe_database_server,
+};
 pub use store_root::StoreRoot;
 pub use tree::{
     ConflictResolution, MapChange, MapDiff, MapMerge, MapMergeConflict, MapMergeResult, MapScan,

@@ -17,7 +17,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Once;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sqlx::any::AnyPoolOptions;
 use sqlx::{AnyPool, Connection, Executor, Row, Transaction};
@@ -192,6 +192,27 @@ impl StateDatabase {
         transaction.map_err(state_error("cannot begin a transaction"))
     }
 
+    /// Returns the number of migration steps that were applied to a SQLite file for a table group; 0 in a new one.
+    ///
+    /// # Errors
+    /// [`Error::StateDatabase`] if it cannot be read, or is on a server.
+    pub async fn applied_steps(&self, table_group: &str) -> Result<usize> {
+        let action = format!("cannot read the version of the tables of `{table_group}`");
+        let count = async |query: &'static str, name: &str| {
+            let row = sqlx::query(query).bind(name.to_owned()).fetch_one(&self.pool).await?;
+            row.try_get::<i64, _>(0)
+        };
+        let counted = async {
+            // The first migration creates the table.
+            match count("SELECT COUNT(*) FROM sqlite_master WHERE name = $1", "migration").await? {
+                0 => Ok(0),
+                _ => count("SELECT COUNT(*) FROM migration WHERE room = $1", table_group).await,
+            }
+        };
+        let count = counted.await.map_err(state_error(&action))?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
     /// Migrates the tables of a table group: applies the steps that the database has not seen, in one transaction.
     ///
     /// Steps are only ever appended; a released step never changes.
@@ -271,6 +292,40 @@ pub async fn copy_state_database(file: &Path, copy: &Path) -> Result<()> {
         connection.close().await
     };
     copied.await.map_err(state_error(&action))
+}
+
+/// A database server that answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabaseServerInfo {
+    /// The name and version, such as `PostgreSQL 15.8`.
+    pub version: String,
+    /// The time of its clock.
+    pub clock: SystemTime,
+}
+
+/// Connects to a database server, and changes nothing there. The message of an error does not contain the URL, which may
+/// have a password.
+///
+/// # Errors
+/// [`Error::StateDatabase`] if the server does not answer in time, or refuses the login.
+pub async fn probe_database_server(url: &str) -> Result<DatabaseServerInfo> {
+    install_database_drivers();
+    let action = "cannot connect to the database";
+    let probe = async {
+        let mut connection = sqlx::AnyConnection::connect(url).await?;
+        let query = "SELECT version(), CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)";
+        let row = sqlx::query(query).fetch_one(&mut connection).await?;
+        let (version, seconds) = (row.try_get::<String, _>(0)?, row.try_get::<i64, _>(1)?);
+        connection.close().await?;
+        // The rest names the compiler.
+        let version: Vec<&str> = version.split_whitespace().take(2).collect();
+        let since_1970 = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        Ok(DatabaseServerInfo { version: version.join(" "), clock: UNIX_EPOCH + since_1970 })
+    };
+    match tokio::time::timeout(SERVER_ACQUIRE_TIMEOUT, probe).await {
+        Ok(server) => server.map_err(state_error(action)),
+        Err(_) => Err(state_error(action)(sqlx::Error::PoolTimedOut)),
+    }
 }
 
 /// Checks a SQLite file before a pool spends a long time trying to connect to it.

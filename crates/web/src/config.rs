@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_notation::{ByteSize, DurationText, error_chain_text};
 
@@ -12,10 +13,11 @@ use crate::server::listen::{ListenerLimits, ListenerOptions};
 use crate::server::listener_certificate::ListenerCertificate;
 
 /// The main listener.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenSection {
-    /// The listen address; `--listen` takes precedence. Default 127.0.0.1:4502 for author, :4503 for publish.
+    /// The listen address; `--listen` takes precedence. Default 127.0.0.1:4502 for author, :4503 for publish, :8080 for a
+    /// dispatcher.
     pub address: Option<SocketAddr>,
     /// The maximum number of open connections; default 10,000. While fewer than one in 16 is free, connections are
     /// closed after their response, and idle ones are closed in favor of new ones. Further connections wait; on authors
@@ -99,7 +101,7 @@ fn open_file_limit() -> Option<u64> {
 }
 
 /// The second listener, which serves health, metrics and login while the main one is saturated.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminSection {
     /// The listen address; `--admin-listen` takes precedence. Default: no second listener.
@@ -122,7 +124,7 @@ impl AdminSection {
 }
 
 /// `request.log` and `access.log`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogsSection {
     /// The number of old files of each log that are kept, one for each day; default 14. Raise it to look further back.
@@ -146,7 +148,7 @@ impl LogsSection {
 /// The hosts that workflow steps may send requests to. Mounts and back ends have separate lists, `[[mounts.location]]` and
 /// `[back_ends]`, whose hosts are allowed with the addresses that their names first resolve to; other addresses behind
 /// them must be listed here as well.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutgoingSection {
     /// Hosts, such as `["api.example.com", "*.example.org", "hooks.example.net:8443"]`; default none. A host that is

@@ -12,6 +12,7 @@ use tympan_web::file_watch::{FileWatch, POLL_INTERVAL};
 use tympan_web::listen::ListenerOptions;
 
 use super::DispatcherConfigFiles;
+use crate::command::service_manager;
 
 /// Waits for events that require a reload of the configuration.
 pub(super) struct ConfigReloadWatcher {
@@ -52,6 +53,8 @@ impl ConfigReloadWatcher {
             if !watch.has_changed() && !is_asked {
                 continue;
             }
+            // Only who asked for it waits for the end.
+            let _report = is_asked.then(service_manager::report_reloading);
             watch.accept_current();
             match reload_config(&files, &dispatcher, &front) {
                 Ok(read) => {

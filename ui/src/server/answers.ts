@@ -27,6 +27,23 @@ export interface Crumb {
   title: string;
 }
 
+/** The file of an asset, as listings describe it. */
+export interface AssetFacts {
+  /** The media type. */
+  format: string | null;
+  /** The bytes of the original. */
+  size: number | null;
+  width: number | null;
+  height: number | null;
+  state: "processing" | "processed" | "failed";
+  /** The reason why there are no renditions. */
+  failure: string | null;
+  /** The path of the rendition for listings, if there is one. */
+  thumbnail: string | null;
+  /** The beginning of the original's hash; it differs once the file is replaced. */
+  hash: string | null;
+}
+
 /** One row of a listing. */
 export interface PageItem {
   path: string;
@@ -40,6 +57,8 @@ export interface PageItem {
   hasChildren: boolean;
   status: Status;
   activated: string | null;
+  /** Set for assets only. */
+  asset?: AssetFacts | null;
 }
 
 /** `GET /api/v1/pages` */
@@ -87,6 +106,11 @@ export interface PageDetail {
   url: string;
   status: Status;
   activated: string | null;
+  /** The time at which the page appears, or vanishes, if one is set. */
+  onTime?: string | null;
+  offTime?: string | null;
+  /** The privileges that the user lacks on the page, with the reason for the controls that need them. */
+  denied?: { edit?: boolean; activate?: boolean };
   modified: string | null;
   modifiedBy: string | null;
   content: { path: string; resourceType: string | null; title: string | null; allowed?: string[] | null };
@@ -126,6 +150,10 @@ export interface Field {
   step?: number | string | null;
   options?: FieldOption[] | null;
   typeHint?: string | null;
+  /** What a `path` field chooses, if its dialog says so. */
+  picks?: "asset" | "page" | "tag" | null;
+  /** The path to choose below. */
+  root?: string | null;
   /** The field that a `multi` field repeats. */
   field?: Field | null;
   /** The fields of each entry if the repeated field is a `group`; the entries are then children of the list's node. */
@@ -230,6 +258,21 @@ export interface NodePatch {
   children?: Record<string, NodePatch | null>;
 }
 
+/** A node in a request. Without `children`, those of an existing node are kept. */
+export interface SentNode {
+  type: string;
+  properties?: Record<string, SentProperty>;
+  children?: Record<string, SentNode>;
+}
+
+/** `GET /api/v1/privileges` */
+export interface OwnPrivileges {
+  path: string;
+  user: string;
+  isAdministrator: boolean;
+  privileges: string[];
+}
+
 /** `GET /api/v1/nodes` */
 export interface NodeAnswer {
   path: string;
@@ -241,14 +284,24 @@ export interface NodeAnswer {
 
 /** One operation of `POST /api/v1/batch`. */
 export type Operation =
-  | { op: "put"; path: string; node: { type: string; properties: Record<string, SentProperty> } }
+  | { op: "put"; path: string; node: SentNode }
   | { op: "delete"; path: string }
+  | { op: "move"; from: string; to: string; replace?: boolean; rewrite?: boolean }
+  | { op: "copy"; from: string; to: string; replace?: boolean }
   | { op: "patch"; path: string; patch: NodePatch; ifMatch?: string }
   | { op: "order"; path: string; place: "first" | "last" | "before" | "after"; sibling?: string };
 
 /** `POST /api/v1/batch` */
 export interface BatchResults {
-  results: { op: string; path: string; status: number; etag: string | null }[];
+  results: {
+    op: string;
+    path: string;
+    status: number;
+    etag: string | null;
+    /** Of a move with `rewrite`: the references that were changed, and those that were not. */
+    rewritten?: { path: string; property: string }[];
+    kept?: { path: string; property: string; reason: string }[];
+  }[];
 }
 
 /** One node that a revision changed. */
@@ -426,6 +479,31 @@ export interface References {
   path: string;
   usedBy: { path: string; property: string; kind: string }[];
   uses: { path: string; property: string; kind: string; text: string; target: string | null }[];
+}
+
+/** A document that an activated page refers to. */
+export interface Companion {
+  path: string;
+  title: string | null;
+  status: "never" | "live" | "outdated" | "taken-away";
+  kind: "asset" | "tag" | "template" | "fragment" | "page" | "other";
+  /** True if visitors lack it, or have an older state of it. */
+  ticked: boolean;
+  /** The document that refers to it. */
+  referrer: string;
+  /** False if the user may not activate it. */
+  allowed?: boolean;
+}
+
+/** `GET /api/v1/replication/companions` */
+export interface Companions {
+  companions: Companion[];
+}
+
+/** `POST /api/v1/replication` */
+export interface Replicated {
+  paths: string[];
+  left: string[];
 }
 
 /** `GET /api/v1/search`, `GET /api/v1/query` */

@@ -23,6 +23,8 @@ export class ServerError extends Error {
   }
 }
 
+const UNREACHABLE = "The server cannot be reached. Check the connection and try again.";
+
 /** Signs the user in again after a 401. Resolves to true on success. */
 export type Renewal = () => Promise<boolean>;
 
@@ -107,6 +109,41 @@ export function fetchFile(url: string, body: string, parameters: Parameters = {}
   });
 }
 
+/** How a form with files is sent. */
+export interface FormSending {
+  /** Called with the number of bytes of the body that were sent. */
+  onprogress?: (sent: number) => void;
+  signal?: AbortSignal;
+}
+
+/** Posts a form with files, with progress. An aborted request rejects with an `AbortError`. */
+export function sendForm<T>(path: string, form: FormData, sending: FormSending = {}): Promise<T> {
+  return guarded(() => sendFormOnce<T>(encodePath(path), form, sending));
+}
+
+/** `fetch` cannot report the progress of an upload. */
+function sendFormOnce<T>(url: string, form: FormData, { onprogress, signal }: FormSending): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    const abort = () => request.abort();
+    request.open("POST", url);
+    request.setRequestHeader("Accept", "application/json");
+    request.setRequestHeader("X-CSRF-Token", state.csrf);
+    request.upload.onprogress = ({ loaded }) => onprogress?.(loaded);
+    request.onabort = () => reject(new DOMException("The upload was canceled.", "AbortError"));
+    request.onerror = () => reject(new ServerError(0, UNREACHABLE));
+    request.onload = () => {
+      if (request.status >= 200 && request.status < 300) return resolve(parseAnswer(request.responseText) as T);
+      const message = errorMessage(request.status, request.statusText, request.responseText);
+      reject(new ServerError(request.status, message, parseAnswer(request.responseText) as Problem));
+    };
+    request.onloadend = () => signal?.removeEventListener("abort", abort);
+    if (signal?.aborted) return reject(new DOMException("The upload was canceled.", "AbortError"));
+    signal?.addEventListener("abort", abort);
+    request.send(form);
+  });
+}
+
 function change<T>(method: string, url: string, body: BodyInit | undefined, headers: Record<string, string> = {}): Promise<T> {
   return guarded(() => send<T>(url, { method, ...(body === undefined ? {} : { body }), headers: { ...headers, "X-CSRF-Token": state.csrf } }));
 }
@@ -172,7 +209,7 @@ async function reach(url: string, init: RequestInit): Promise<Response> {
   try {
     response = await fetch(url, { ...init, headers, credentials: "same-origin", cache: "no-store" });
   } catch {
-    throw new ServerError(0, "The server cannot be reached. Check the connection and try again.");
+    throw new ServerError(0, UNREACHABLE);
   }
   if (response.ok) return response;
   const text = await response.text();

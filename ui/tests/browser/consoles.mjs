@@ -70,11 +70,13 @@ export async function a_launch_begins_at_a_page_and_the_editor_stays_in_it(world
   await page.keyboard.press("Control+s");
   await page.getByText("All changes saved").waitFor();
   assert.equal(lastCall(state).query.branch, "autumn");
-  await expectSoon(() => page.getByRole("button", { name: "Activate" }).count(), 0);
+  const activate = page.getByRole("button", { name: "Activate", exact: true });
+  await expectSoon(() => activate.isDisabled(), true);
+  assert.equal(await activate.getAttribute("title"), "Nothing can be activated in a launch. Merge it first.");
   await expectSoon(() => page.locator("iframe").getAttribute("src"), /tympan-branch=autumn/);
   await page.getByRole("button", { name: "Leave" }).click();
   await page.getByText("changes are not on the site").waitFor({ state: "detached" });
-  await page.getByRole("button", { name: "Activate" }).waitFor();
+  await activate.and(page.locator(":enabled")).waitFor();
   assert.doesNotMatch(page.url(), /launch=/);
 }
 
@@ -246,10 +248,10 @@ export async function search_completes_marks_and_narrows(world) {
   await results.getByRole("link", { name: "Islands without cars" }).waitFor();
   await expectSoon(() => results.locator("mark").allInnerTexts(), ["ferry", "ferry", "ferry"]);
   await results.getByText("every hour & nobody").waitFor();
-  await page.getByText("Assets", { exact: true }).click();
+  await page.getByRole("radiogroup", { name: "Type" }).getByText("Assets", { exact: true }).click();
   await results.getByRole("link", { name: "ferry.jpg" }).waitFor();
   await expectSoon(() => results.getByRole("listitem").count(), 1);
-  await page.getByText("Everything").click();
+  await page.getByText("Pages and assets", { exact: true }).click();
   await results.getByRole("link", { name: "Slow days on the Gulf of Trieste" }).click();
   await page.waitForURL(/\/editor\.html\/content\/demo\/en\/trieste\.html/);
 }

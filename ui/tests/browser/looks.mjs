@@ -30,7 +30,40 @@ const SCREENS = [
     address: "/sites.html/content/demo/en",
     ready: async (page) => {
       await page.getByLabel("Select Archive").check();
-      await page.getByRole("button", { name: "Activate", exact: true }).click();
+      await page.getByRole("button", { name: "Publish", exact: true }).click();
+    },
+  },
+  { name: "sites-cards", address: "/sites.html/content/demo/en", ready: (page) => page.getByRole("button", { name: "Cards" }).click() },
+  { name: "sites-columns", address: "/sites.html/content/demo/en", ready: (page) => page.getByRole("button", { name: "Columns" }).click() },
+  { name: "assets", address: "/assets.html/content/dam/demo", ready: (page) => page.getByText("The harbor of Muggia").waitFor() },
+  {
+    name: "assets-list",
+    address: "/assets.html/content/dam/demo",
+    ready: async (page) => {
+      await page.getByRole("button", { name: "List" }).click();
+      await page.getByLabel("Select night.jpg").check();
+    },
+  },
+  { name: "asset", address: "/assets.html/content/dam/demo/harbor.jpg?show=detail", ready: (page) => page.getByLabel("Description").waitFor() },
+  {
+    name: "asset-focal",
+    address: "/assets.html/content/dam/demo/harbor.jpg?show=detail",
+    ready: async (page) => {
+      await page.getByRole("tab", { name: "Focal point" }).click();
+      await page.getByText("16:9").waitFor();
+    },
+  },
+  {
+    name: "asset-failed",
+    address: "/assets.html/content/dam/demo/broken.jpg?show=detail",
+    ready: (page) => page.getByText("There is no preview").waitFor(),
+  },
+  {
+    name: "picker",
+    address: image,
+    ready: async (page) => {
+      await page.getByRole("button", { name: "Choose a picture or file" }).click();
+      await page.getByRole("dialog").getByRole("button", { name: /harbor/ }).waitFor();
     },
   },
   {

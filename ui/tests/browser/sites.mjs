@@ -126,9 +126,9 @@ export async function activation_is_followed_until_the_page_is_live(world) {
   const { page, state } = world;
   await open(world, EN);
   await row(page, "Where to eat").getByRole("checkbox").check();
-  await page.getByRole("button", { name: "Activate", exact: true }).click();
-  await page.getByRole("dialog").getByRole("button", { name: "Activate", exact: true }).click();
-  await page.getByText("Activation started for “Where to eat”").waitFor();
+  await page.getByRole("button", { name: "Publish", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Publish", exact: true }).click();
+  await page.getByText("Publishing started for “Where to eat”").waitFor();
   await row(page, "Where to eat").getByText("Live", { exact: true }).waitFor();
   assert.deepEqual(lastWrite(state), { path: "/content/demo/en/food", form: { ":operation": "activate", ":deep": "false" } });
 }
@@ -137,10 +137,10 @@ export async function activation_can_take_the_pages_below(world) {
   const { page, state } = world;
   await open(world, EN);
   await row(page, "Archive").getByRole("checkbox").check();
-  await page.getByRole("button", { name: "Activate", exact: true }).click();
-  await page.getByLabel("Also activate all pages below").check();
-  await page.getByRole("dialog").getByRole("button", { name: "Activate", exact: true }).click();
-  await page.getByText("Activation started for “Archive”").waitFor();
+  await page.getByRole("button", { name: "Publish", exact: true }).click();
+  await page.getByLabel("Also publish all pages below").check();
+  await page.getByRole("dialog").getByRole("button", { name: "Publish", exact: true }).click();
+  await page.getByText("Publishing started for “Archive”").waitFor();
   assert.equal(lastWrite(state).form[":deep"], "true");
 }
 
@@ -150,11 +150,11 @@ export async function a_refused_page_stays_selected_with_the_servers_words(world
   await row(page, "Slow days").getByRole("checkbox").check();
   await row(page, "Rooms above").getByRole("checkbox").check();
   state.failNext = "disk full: 12 KiB left in `store/`";
-  await page.getByRole("button", { name: "Deactivate" }).click();
-  await page.getByRole("dialog").getByRole("button", { name: "Deactivate" }).click();
+  await page.getByRole("button", { name: "Unpublish" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Unpublish" }).click();
   await page.getByText("Slow days on the Gulf of Trieste: disk full: 12 KiB left in `store/`").waitFor();
   await page.getByText("1 selected").waitFor();
-  await row(page, "Rooms above").getByText("Deactivated").waitFor();
+  await row(page, "Rooms above").getByText("Unpublished").waitFor();
 }
 
 export async function a_page_is_created_from_a_title(world) {
@@ -164,23 +164,39 @@ export async function a_page_is_created_from_a_title(world) {
   const dialog = page.getByRole("dialog", { name: "Create page" });
   await dialog.getByRole("button", { name: "Create" }).click();
   await dialog.getByText("Enter a title.").waitFor();
-  await dialog.getByLabel("Title").fill("Alps");
+  await dialog.getByRole("textbox", { name: "Title" }).fill("Alps");
   await dialog.getByText("A page named `alps` already exists here.").waitFor();
-  await dialog.getByLabel("Title").fill("Über the Hills");
+  await dialog.getByRole("textbox", { name: "Title" }).fill("Über the Hills");
   await expectSoon(() => dialog.getByLabel("Name").inputValue(), "ueber-the-hills");
   await page.keyboard.press("Enter");
   await row(page, "Über the Hills").getByText("Draft").waitFor();
-  const properties = { "jcr:title": "Über the Hills", "sling:resourceType": "demo/components/page" };
-  assert.deepEqual(lastCall(state), {
-    verb: "PUT",
-    path: "/api/v1/nodes",
-    query: { path: "/content/demo/en/ueber-the-hills" },
-    body: { type: "cq:Page", children: { "jcr:content": { type: "cq:PageContent", properties } } },
-  });
+  const at = "/content/demo/en/ueber-the-hills";
+  const properties = { "jcr:title": "Über the Hills", "cq:template": "/apps/demo/templates/story" };
+  assert.deepEqual(lastCall(state).body.operations, [
+    { op: "put", path: at, node: { type: "cq:Page", properties: {} } },
+    { op: "copy", from: "/apps/demo/templates/story/jcr:content", to: `${at}/jcr:content` },
+    { op: "patch", path: `${at}/jcr:content`, patch: { properties } },
+  ]);
+  await page.getByRole("link", { name: "Über the Hills" }).click();
+  await page.frameLocator("iframe").getByText("Begin here.").waitFor();
+}
+
+export async function only_allowed_templates_are_offered_with_a_preview(world) {
+  const { page } = world;
+  await open(world, EN);
+  await page.getByRole("button", { name: "Create page" }).click();
+  const dialog = page.getByRole("dialog", { name: "Create page" });
+  await dialog.getByRole("group", { name: "Preview of Story" }).getByText("text", { exact: true }).waitFor();
+  await expectSoon(() => dialog.getByRole("radio").count(), 1);
+  await page.goto(`${world.origin}/sites.html/content/empty`);
+  await page.getByRole("button", { name: "Create page" }).first().click();
+  await page.getByText("No template is allowed here.").waitFor();
+  await page.getByRole("button", { name: "Create", exact: true }).and(page.locator(":disabled")).waitFor();
 }
 
 export async function a_page_in_an_empty_section_takes_the_parents_template(world) {
   const { page, state } = world;
+  state.root.children.delete("apps");
   await open(world, "/sites.html/content/empty");
   await page.getByText("Nothing here yet").waitFor();
   await page.getByRole("button", { name: "Create page" }).first().click();
@@ -260,4 +276,88 @@ export async function deleted_pages_come_back_from_their_folder(world) {
   await dialog.getByRole("button", { name: "Restore /content/demo/en/autumn" }).click();
   await dialog.getByText("Nothing to restore").waitFor();
   assert.deepEqual(lastCall(state).body, { path: "/content/demo/en/autumn", version: "1.0" });
+}
+
+export async function rows_are_ordered_by_keys_and_by_drag(world) {
+  const { page, state } = world;
+  await open(world, EN);
+  await row(page, "The long way").focus();
+  await page.keyboard.press("Alt+ArrowDown");
+  await page.getByText("The long way over the Alps is now at position 3 of 8").waitFor();
+  assert.deepEqual(lastCall(state).body, { path: "/content/demo/en/alps", place: "before", sibling: "hotels" });
+  await row(page, "The long way").and(page.locator(":focus")).waitFor();
+  await row(page, "Winter").dragTo(row(page, "Slow days"), { targetPosition: { x: 300, y: 6 } });
+  await page.getByText("Winter at the lake is now at position 1 of 8").waitFor();
+  assert.deepEqual(lastCall(state).body, { path: "/content/demo/en/winter", place: "before", sibling: "trieste" });
+}
+
+export async function several_pages_are_moved_at_once(world) {
+  const { page, state } = world;
+  await open(world, EN);
+  await row(page, "Where to eat").getByRole("checkbox").check();
+  await row(page, "Rooms above").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Move", exact: true }).click();
+  const dialog = page.getByRole("dialog", { name: "Move 2 pages" });
+  await dialog.getByText("Used in 1 place.").waitFor();
+  await dialog.getByLabel("To folder").fill("/content/demo/de");
+  await dialog.getByRole("button", { name: "Move", exact: true }).click();
+  await page.getByText("Moved 2 pages").waitFor();
+  await page.getByText("6 entries").waitFor();
+  const moves = state.writes.filter(({ path }) => path === "/api/v1/nodes/move").map(({ body }) => body);
+  assert.deepEqual(moves, [
+    { from: "/content/demo/en/food", to: "/content/demo/de/food", rewrite: true },
+    { from: "/content/demo/en/hotels", to: "/content/demo/de/hotels", rewrite: true },
+  ]);
+}
+
+export async function properties_of_several_pages_are_changed_together(world) {
+  const { page, state } = world;
+  await open(world, EN);
+  await row(page, "Where to eat").getByRole("checkbox").check();
+  await row(page, "Rooms above").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Properties" }).click();
+  const dialog = page.getByRole("dialog", { name: "Properties of 2 pages" });
+  await dialog.getByRole("button", { name: "Choose" }).first().click();
+  const picker = page.getByRole("dialog", { name: "Choose a tag" });
+  await picker.getByRole("searchbox").fill("rail");
+  await picker.getByRole("button", { name: /By rail/ }).dblclick();
+  await dialog.getByLabel("In the navigation").selectOption("Hidden");
+  await dialog.getByRole("button", { name: "Change 2 pages" }).click();
+  await page.getByText("Changed 2 pages").waitFor();
+  const last = lastCall(state);
+  assert.deepEqual([last.verb, last.query], ["PATCH", { path: "/content/demo/en/hotels/jcr:content" }]);
+  const tags = { type: "String", values: ["travel:coast", "travel:slow", "travel:rail"] };
+  assert.deepEqual(last.body, { properties: { "cq:tags": tags, hideInNav: { type: "Boolean", value: true } } });
+}
+
+export async function cards_and_columns_show_the_same_pages(world) {
+  const { page } = world;
+  await open(world, EN);
+  await page.getByRole("button", { name: "Cards" }).click();
+  const cards = page.getByRole("grid", { name: "Pages" });
+  await cards.getByRole("link", { name: "Where to eat" }).focus();
+  await page.keyboard.press("Space");
+  await page.getByText("1 selected").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Columns" }).click();
+  await page.getByRole("link", { name: "Archive" }).focus();
+  await page.keyboard.press("ArrowRight");
+  await page.waitForURL(/\/sites\.html\/content\/demo\/en\/archive$/);
+  await page.getByRole("link", { name: "Story 0001" }).and(page.locator(":focus")).waitFor();
+  assert.ok((await page.getByRole("link", { name: /^Story/ }).count()) < 100, "only the rows near the window are drawn");
+  await page.keyboard.press("ArrowLeft");
+  await page.getByRole("link", { name: "Archive" }).and(page.locator(":focus")).waitFor();
+  await page.reload();
+  await page.getByRole("button", { name: "Columns", pressed: true }).waitFor();
+}
+
+export async function without_rights_no_button_can_be_pressed_in_vain(world) {
+  const { page, state } = world;
+  state.readOnly = ["/content/demo"];
+  await open(world, EN);
+  await row(page, "Where to eat").waitFor();
+  const disabled = (name) => page.getByRole("button", { name, exact: true }).and(page.locator(":disabled")).waitFor();
+  await disabled("Create page");
+  await row(page, "Rooms above").getByRole("checkbox").check();
+  for (const name of ["Publish", "Unpublish", "Move or rename", "Properties", "Delete"]) await disabled(name);
 }

@@ -296,9 +296,9 @@ const ENDPOINTS = {
     return json({ user, path, groups: ["content-authors", "everyone"], privileges });
   },
 
-  "GET references": (_, query) => {
+  "GET references": (state, query) => {
     const path = query.get("path");
-    const usedBy = path.endsWith("/food") ? [{ path: "/content/demo/en/trieste/jcr:content/root/columns/teaser", property: "link", kind: "path" }] : [];
+    const usedBy = state.usedBy?.[path] ? state.usedBy[path] : path.endsWith("/food") ? [{ path: "/content/demo/en/trieste/jcr:content/root/columns/teaser", property: "link", kind: "path" }] : [];
     return json({ path, usedBy, uses: [] });
   },
 

@@ -4,6 +4,8 @@
  * A node is `{ properties, children }` with children in order, as the real tree has it.
  */
 
+import { sampleAssets } from "./assets.mjs";
+
 export const PAGE = "demo/components/page";
 
 export function node(properties = {}, children = {}) {
@@ -104,11 +106,19 @@ export function sampleContent() {
   );
   const site = page("Tidewater Magazine", { age: 200 }, { en: english, de: page("Deutsch", { status: "draft", age: 210 }) });
   const empty = page("Empty section", { status: "draft", age: 5 });
-  const dam = {
-    ...node({ "jcr:primaryType": "sling:Folder", "jcr:title": "Assets" }, { demo: node({ "jcr:primaryType": "sling:Folder" }) }),
-    status: "draft",
+  const tag = (title, children = {}) => node({ "jcr:primaryType": "cq:Tag", "jcr:title": title }, children);
+  const tags = node({ "jcr:primaryType": "sling:Folder", "jcr:title": "Tags" }, { travel: tag("Travel", { coast: tag("Coast"), slow: tag("Slow travel"), rail: tag("By rail") }) });
+  const template = (name, title, properties = {}) => {
+    const parts = { header: component("title", { "jcr:title": "" }), body: component("text", { text: "<p>Begin here.</p>" }) };
+    const content = node({ "jcr:primaryType": "cq:PageContent", "sling:resourceType": PAGE, "cq:template": `/apps/demo/templates/${name}` }, { root: component("container", {}, parts) });
+    return node({ "jcr:primaryType": "cq:Template", "jcr:title": title, ...properties }, { "jcr:content": content });
   };
-  return node({}, { content: node({ "jcr:primaryType": "sling:OrderedFolder", "jcr:title": "Sites" }, { demo: site, empty, dam }) });
+  const templates = node({}, {
+    story: template("story", "Story", { "jcr:description": "Title and text.", allowedPaths: ["/content/demo/.*"], ranking: 10 }),
+    home: template("home", "Home page", { allowedPaths: ["/content"], ranking: 1 }),
+  });
+  const apps = node({}, { demo: node({}, { templates }) });
+  return node({}, { content: node({ "jcr:primaryType": "sling:OrderedFolder", "jcr:title": "Sites" }, { demo: site, empty, dam: sampleAssets(), "cq:tags": tags }), apps });
 }
 
 /** Dialogs by resource type. A type that is not here has none. */

@@ -1,13 +1,13 @@
 /** The mock's revisions: who changed what, as the change feed tells it, and the entity tags of pages. */
 
 /** Notes a commit and tells those who follow. */
-export function commit(state, user, changes) {
+export function commit(state, user, changes, message = null) {
   const sequence = state.revisions.length + 1;
   const revision = {
     sequence,
     time: new Date().toISOString(),
     user,
-    message: null,
+    message,
     root: String(sequence),
     cursor: cursorOf(sequence),
     changes: changes.map((one) => ({ kind: "changed", from: null, type: "nt:unstructured", properties: [], ...one })),

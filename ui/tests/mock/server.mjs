@@ -6,7 +6,8 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
-import { batch } from "./batch.mjs";
+import { assetAnswer, multipart, processAsset, receiveChunk, sendRendition } from "./assets.mjs";
+import { batch, nodeOf } from "./batch.mjs";
 import { DIALOGS, INSERTABLE, node, PAGE, sampleContent, sampleQueue } from "./content.mjs";
 import { consoleAnswer, sampleConsole } from "./console.mjs";
 import { changes, commit, tagOf } from "./feed.mjs";
@@ -14,7 +15,7 @@ import { changes, commit, tagOf } from "./feed.mjs";
 const DIST = fileURLToPath(new URL("../../dist/", import.meta.url));
 const DELAY_MS = Number(process.env.UI_DELAY_MS ?? 0);
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
-const SCREENS = /^\/(login|sites|editor|queue|versions|permissions|launches|users|packages|mounts|workflows|search)\.html(\/|$)/;
+const SCREENS = /^\/(login|sites|assets|editor|queue|versions|permissions|launches|users|packages|mounts|workflows|search)\.html(\/|$)/;
 export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
@@ -37,9 +38,21 @@ export async function startMock({ port = 0 } = {}) {
     writes: [],
     failNext: null,
     settle: new Set(),
+    /** The number of uploads whose connection breaks off after so many that arrive, and the paths below which the user may only read. */
+    cutUploads: 0,
+    cutAfter: 0,
+    /** While set, no asset is processed. */
+    holdProcessing: false,
+    readOnly: [],
     console: sampleConsole(),
     revisions: [],
     clients: new Set(),
+    /** Who else has the page open, as `/api/v1/presence` tells it. */
+    editors: [],
+    /** What pages refer to, as `/api/v1/replication/companions` tells it. */
+    companions: [],
+    /** While true, nothing reaches the server: each request is cut. */
+    isCut: false,
   };
   const server = createServer((request, response) => {
     handle(state, request, response).catch((error) => {
@@ -80,6 +93,7 @@ async function travel() {
 }
 
 async function handle(state, request, response) {
+  if (state.isCut) return request.destroy();
   await travel();
   const url = new URL(request.url, "http://mock");
   const path = decodeURIComponent(url.pathname);
@@ -96,7 +110,12 @@ async function handle(state, request, response) {
     if (at) response.setHeader("ETag", tagOf(state, at));
     return sendJson(response, 200, answer(state, path, url.searchParams));
   }
-  if (path.endsWith(".html")) return sendHtml(response, renderPage(state, path.slice(0, -".html".length), url.searchParams.get("wcmmode")));
+  if (sendRendition(path, response)) return undefined;
+  if (path.endsWith(".html")) {
+    // A version is shown as the page is now: the mock keeps no content of versions.
+    const page = path.slice(0, -".html".length).replace(/;v='[^']*'$/, "");
+    return sendHtml(response, renderPage(state, page, url.searchParams.get("wcmmode")));
+  }
   throw new Refusal(404, `there is nothing at \`${path}\``);
 }
 
@@ -113,8 +132,17 @@ function answer(state, path, query) {
       return dialog(state, at);
     case "/api/v1/nodes":
       return nodeAnswer(find(state, at), at, Number(query.get("depth") ?? 0));
+    case "/api/v1/privileges": {
+      const isReadOnly = state.readOnly.some((one) => at === one || at.startsWith(`${one}/`));
+      find(state, at);
+      return { path: at, user: "admin", isAdministrator: state.readOnly.length === 0, privileges: isReadOnly ? ["jcr:read"] : ["jcr:read", "rep:write", "crx:replicate", "jcr:versionManagement"] };
+    }
+    case "/api/v1/assets/duplicates":
+      return { groups: [{ original: "a", bytes: 240_000, paths: ["/content/dam/demo/harbor.jpg", "/content/dam/demo/noon.jpg"] }], more: false };
     case "/api/v1/queue":
       return { agents: state.agents.map((agent) => ({ ...agent, queued: agent.items.length })) };
+    case "/api/v1/replication/companions":
+      return { companions: state.companions };
     default:
       throw new Refusal(404, `there is no \`${path}\``);
   }
@@ -145,10 +173,11 @@ function nodeAnswer(one, path, depth) {
 }
 
 const isPage = (one) => one.properties["jcr:primaryType"] === "cq:Page";
+const kindOf = (one) => ({ "cq:Page": "page", "dam:Asset": "asset", "cq:Tag": "node", "nt:file": "node" })[one.properties["jcr:primaryType"]] ?? "folder";
 const nameOf = (path) => path.slice(path.lastIndexOf("/") + 1);
 const parentOf = (path) => path.slice(0, path.lastIndexOf("/")) || "/";
 const contentOf = (one) => one.children.get("jcr:content");
-const titleOf = (one, path) => contentOf(one)?.properties["jcr:title"] ?? one.properties["jcr:title"] ?? nameOf(path);
+const titleOf = (one, path) => contentOf(one)?.children.get("metadata")?.properties["dc:title"] ?? contentOf(one)?.properties["jcr:title"] ?? one.properties["jcr:title"] ?? nameOf(path);
 
 function crumbs(state, path) {
   const names = path.split("/").filter(Boolean);
@@ -184,7 +213,7 @@ function pages(state, path, query) {
   const items = children.slice(offset, end).map(([name, one]) => ({
     ...summary(state, one, `${path}/${name}`),
     name,
-    type: isPage(one) ? "page" : "folder",
+    type: kindOf(one),
     resourceType: contentOf(one)?.properties["sling:resourceType"] ?? null,
     template: null,
     hasChildren: [...one.children.keys()].some((child) => child !== "jcr:content"),
@@ -192,7 +221,7 @@ function pages(state, path, query) {
   return {
     path,
     title: titleOf(parent, path),
-    type: isPage(parent) ? "page" : "folder",
+    type: kindOf(parent),
     crumbs: crumbs(state, path),
     total: children.length,
     items,
@@ -254,7 +283,10 @@ function entries(list) {
 }
 
 async function change(state, url, path, request, response) {
-  const body = await readBody(request);
+  const type = request.headers["content-type"] ?? "";
+  const bytes = await readBytes(request);
+  if (type.startsWith("multipart/")) return upload(state, path, multipart(bytes, type), request, response);
+  const body = bytes.toString("utf8");
   const form = new URLSearchParams(body);
   if (path === "/login") return login(state, form, response);
   if (!state.isSignedIn) throw new Refusal(401, "not signed in");
@@ -263,6 +295,8 @@ async function change(state, url, path, request, response) {
     state.isSignedIn = false;
     return sendJson(response, 200, {});
   }
+  // Who is there is no change of content.
+  if (path === "/api/v1/presence") return sendJson(response, 200, { editors: state.editors });
   if (path.startsWith("/api/v1/queue/")) return queueAction(state, nameOf(path), url.searchParams.get("id"), response);
   const kind = request.headers["content-type"] ?? "";
   const sent = kind.includes("json") ? JSON.parse(body) : kind.includes("urlencoded") ? Object.fromEntries(form) : {};
@@ -272,6 +306,8 @@ async function change(state, url, path, request, response) {
     state.writes.push({ verb: "POST", path, query, body });
     return response.writeHead(200, { "Content-Type": "application/zip" }).end("PK");
   }
+  const rows = path === "/api/v1/query" && assetAnswer(state.root, sent);
+  if (rows) return sendJson(response, 200, rows);
   const told = path.startsWith("/api/v1/") && consoleAnswer(state, request.method, path, url.searchParams, sent, refuse);
   if (told) {
     state.writes.push({ verb: request.method, path, query, body: sent });
@@ -284,7 +320,14 @@ async function change(state, url, path, request, response) {
     state.failNext = null;
     throw new Refusal(500, message);
   }
-  if (path === "/api/v1/batch") return sendJson(response, 200, batch(state, sent, { find, refuse, reorder, touch }));
+  if (path === "/api/v1/batch") {
+    const results = batch(state, sent, { find, refuse, reorder, touch, transfer });
+    for (const { op, path: at } of sent.operations) {
+      if (op === "put" && find(state, at).properties["jcr:primaryType"] === "dam:Asset" && !state.holdProcessing) processAsset(find(state, at));
+    }
+    return sendJson(response, 200, results);
+  }
+  if (path === "/api/v1/replication") return sendJson(response, 200, replicate(state, sent));
   if (isApi) return sendJson(response, 200, nodeChange(state, request.method, path, url.searchParams, sent));
   const changed = write(state, path, form);
   commit(state, "admin", [{ path: changed }]);
@@ -296,9 +339,28 @@ function nodeChange(state, verb, path, query, sent) {
   switch (`${verb} ${path.slice("/api/v1/".length)}`) {
     case "PUT nodes": {
       const at = query.get("path");
-      find(state, parentOf(at)).children.set(nameOf(at), { ...nodeOf(sent), status: "draft" });
+      const siblings = find(state, parentOf(at)).children;
+      if (siblings.has(nameOf(at))) throw new Refusal(412, `there is a node \`${at}\` already`);
+      siblings.set(nameOf(at), { ...nodeOf(sent), status: "draft" });
       commit(state, "admin", [{ path: at, kind: "added" }]);
       return { path: at, etag: null };
+    }
+    case "PATCH nodes": {
+      const at = query.get("path");
+      const patch = (one, { properties = {}, children = {} }) => {
+        for (const [name, value] of Object.entries(properties)) {
+          if (value === null) delete one.properties[name];
+          else one.properties[name] = typeof value === "object" ? (value.values ?? value.value) : value;
+        }
+        for (const [name, child] of Object.entries(children)) patch(one.children.get(name), child);
+      };
+      patch(find(state, at), sent);
+      commit(state, "admin", [{ path: at }]);
+      return { path: at, etag: null };
+    }
+    case "POST nodes/order": {
+      reorder(find(state, parentOf(sent.path)), nameOf(sent.path), sent.sibling ? `${sent.place} ${sent.sibling}` : sent.place);
+      return { path: sent.path, etag: null };
     }
     case "DELETE nodes": {
       const at = query.get("path");
@@ -314,12 +376,6 @@ function nodeChange(state, verb, path, query, sent) {
     default:
       throw new Refusal(404, `there is no \`${path}\``);
   }
-}
-
-/** Returns a node as the API takes it. */
-function nodeOf({ type, properties = {}, children = {} }) {
-  const below = Object.fromEntries(Object.entries(children).map(([name, child]) => [name, nodeOf(child)]));
-  return node({ "jcr:primaryType": type, ...properties }, below);
 }
 
 function login(state, form, response) {
@@ -340,16 +396,27 @@ function queueAction(state, verb, id, response) {
   throw new Refusal(404, `there is no item \`${id}\` in a queue`);
 }
 
-/** Activates or deactivates: what is still done by a Sling POST. */
+/** Activates or deactivates pages and what they refer to. */
+function replicate(state, { action, paths }) {
+  for (const path of paths) {
+    const companion = state.companions.find((one) => one.path === path);
+    if (companion) Object.assign(companion, { status: "live", ticked: false });
+    else Object.assign(find(state, path), { status: action === "activate" ? "queued" : "deactivated" });
+    if (action === "activate" && !companion) state.settle.add(path);
+  }
+  return { paths, left: [] };
+}
+
+/** Activates or deactivates by a Sling POST. */
 function write(state, path, form) {
   find(state, path).status = form.get(":operation") === "activate" ? "queued" : "deactivated";
   if (form.get(":operation") === "activate") state.settle.add(path);
   return path;
 }
 
-function transfer(state, path, destination, operation) {
+function transfer(state, path, destination, operation, replace = false) {
   const target = find(state, parentOf(destination)).children;
-  if (target.has(nameOf(destination))) throw new Refusal(412, `there is a node \`${destination}\` already; nothing was moved`);
+  if (!replace && target.has(nameOf(destination))) throw new Refusal(412, `there is a node \`${destination}\` already; nothing was moved`);
   target.set(nameOf(destination), structuredClone(find(state, path)));
   if (operation === "move") find(state, parentOf(path)).children.delete(nameOf(path));
   return destination;
@@ -404,10 +471,23 @@ function renderComponent(one, path, isEdit) {
   return isEdit ? `<div data-tympan-path="${path}" data-tympan-type="${properties["sling:resourceType"]}">${html}</div>` : html;
 }
 
-async function readBody(request) {
+async function readBytes(request) {
   const chunks = [];
   for await (const chunk of request) chunks.push(chunk);
-  return Buffer.concat(chunks).toString("utf8");
+  return Buffer.concat(chunks);
+}
+
+function upload(state, path, parts, request, response) {
+  if (request.headers["x-csrf-token"] !== state.csrf) throw new Refusal(403, "the CSRF token is missing or belongs to another login");
+  if (state.readOnly.some((one) => path === one || path.startsWith(`${one}/`))) throw new Refusal(403, `you may not add nodes to \`${path}\``);
+  const received = state.writes.filter(({ verb }) => verb === "UPLOAD").length;
+  if (state.cutUploads > 0 && received >= state.cutAfter) {
+    state.cutUploads -= 1;
+    return request.socket.destroy();
+  }
+  receiveChunk(find(state, path), parts, (status, message) => new Refusal(status, message));
+  state.writes.push({ verb: "UPLOAD", path });
+  return sendJson(response, 200, { "status.code": 200, "status.message": "OK", path, changes: [] });
 }
 
 async function sendFile(response, name) {

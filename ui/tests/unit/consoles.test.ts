@@ -26,7 +26,7 @@ describe("addresses of the consoles lead where they say", () => {
   });
   it("searches", () => {
     const search = { text: "a & b", path: "/content", type: "" };
-    expect(route(searchUrl(search))).toEqual({ screen: "search", ...search });
+    expect(route(searchUrl(search))).toEqual({ screen: "search", facets: {}, ...search });
   });
 
   it("stay in the launch until it is left", () => {

@@ -49,7 +49,7 @@ pub(crate) fn sorted(mut node: Subtree) -> Subtree {
 pub(crate) fn stored(repository: &Repository) -> Vec<Subtree> {
     let mut root = repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap();
     root.remove_child("jcr:system");
-    sorted(Subtree { name: "root".into(), ..root }).children
+    sorted(Subtree { name: "root".into(), ..root }).children.into_iter().collect()
 }
 
 /// Fails at the first difference, with its path.

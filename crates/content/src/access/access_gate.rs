@@ -140,6 +140,11 @@ impl AccessGate {
         self.decide_with(|effective| effective.can_see(path, primary_type))
     }
 
+    /// Returns true if a property of a node of this type is visible.
+    pub(crate) fn can_see_property(&self, path: &NodePath, primary_type: &str, name: &str) -> bool {
+        self.decide_with(|effective| effective.can_see_property(path, primary_type, name))
+    }
+
     /// Returns which of the wanted privileges are granted for an item.
     pub(crate) fn granted_privileges(
         &self,
@@ -207,6 +212,13 @@ impl EffectivePermissions {
             && !is_secret_path(path.as_str())
     }
 
+    fn can_see_property(&self, path: &NodePath, primary_type: &str, name: &str) -> bool {
+        let is_permitted = |permissions: &ViewerPermissions| {
+            permissions.can_see_property(path.as_str(), primary_type, name)
+        };
+        name != PASSWORD_PROPERTY && self.all_permit(is_permitted)
+    }
+
     fn granted_privileges(
         &self,
         privileges: Privileges,
@@ -267,10 +279,7 @@ impl EffectivePermissions {
         let mut hidden = Vec::new();
         let mut has_visible = false;
         for (name, _) in body.properties(node) {
-            let is_visible = name != PASSWORD_PROPERTY
-                && self.all_permit(|permissions| {
-                    permissions.can_see_property(path.as_str(), primary_type, name)
-                });
+            let is_visible = self.can_see_property(path, primary_type, name);
             has_visible |= is_visible;
             if !is_visible {
                 hidden.push(Box::from(name));

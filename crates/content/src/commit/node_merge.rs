@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::commit::merge_conflicts::MergeConflicts;
 use crate::{
-    ConflictKind, JcrDate, MergeConflict, MergeSide, NodePath, Property, Subtree, Value,
-    commit::counter,
+    ConflictKind, JcrDate, MergeConflict, MergeSide, NodePath, Property, Subtree, SubtreeChildren,
+    Value, commit::counter,
 };
 
 /// Merges one node: base, ours, theirs. The result is `None` if the merged state has no such node.
@@ -43,7 +43,7 @@ pub(crate) fn merge_node(
     let mut merged = Subtree {
         name: ours.name.clone(),
         properties: merge_properties(path, [base, ours, theirs], conflicts),
-        children: Vec::new(),
+        children: SubtreeChildren::default(),
     };
     let [of_base, of_ours, of_theirs] = [base, ours, theirs].map(children_by_name);
     for name in merge_child_order(&child_names(base), &child_names(ours), &child_names(theirs)) {

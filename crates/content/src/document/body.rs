@@ -8,6 +8,8 @@
 //! * A [`DocumentBody`] is validated completely when it is opened, so that reading its nodes cannot fail.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tympan_store::BlobId;
@@ -21,6 +23,8 @@ use crate::{Property, Subtree, Value};
 
 /// Deeper trees are refused, so that recursion cannot exhaust a thread's stack.
 const MAX_BODY_DEPTH: usize = 200;
+/// The number of children from which on a node's children are indexed by name once the body has been searched often.
+const MIN_INDEXED_CHILDREN: usize = 32;
 
 /// A document's inner tree, validated and ready to read.
 #[derive(Debug)]
@@ -30,6 +34,12 @@ pub(crate) struct DocumentBody {
     root: BodyNode,
     /// True if any name in the body is one that access control decides individually.
     has_guarded_name: bool,
+    /// Number of children of nodes with many children.
+    indexed_children: usize,
+    /// The children of nodes with many children, by the node's offset: the offsets of the children sorted by name.
+    child_index: OnceLock<HashMap<u32, Box<[u32]>>>,
+    /// Number of children that searches among many children have read.
+    searched_children: AtomicUsize,
 }
 
 /// The position of a node in its document: the offsets of its parts in the body.
@@ -167,14 +177,24 @@ impl DocumentBody {
         }
         let at = cursor.offset();
         let root = read_node_at(&bytes, at)?;
-        let body = Self { bytes, tables, root, has_guarded_name: is_guarded };
-        let is_whole =
-            root.end_offset as usize == body.bytes.len() && body.validate_node(root, 0).is_some();
-        is_whole.then_some(body)
+        let mut body = Self {
+            bytes,
+            tables,
+            root,
+            has_guarded_name: is_guarded,
+            indexed_children: 0,
+            child_index: OnceLock::new(),
+            searched_children: AtomicUsize::new(0),
+        };
+        if root.end_offset as usize != body.bytes.len() {
+            return None;
+        }
+        body.indexed_children = body.validate_node(root, 0)?;
+        Some(body)
     }
 
-    /// Validates a node and its descendants.
-    fn validate_node(&self, node: BodyNode, depth: usize) -> Option<()> {
+    /// Validates a node and its descendants; returns how many of them are children of nodes with many children.
+    fn validate_node(&self, node: BodyNode, depth: usize) -> Option<usize> {
         if depth > MAX_BODY_DEPTH {
             return None;
         }
@@ -196,15 +216,18 @@ impl DocumentBody {
             }
         }
         let mut at = offset_after_length(&self.bytes, node.children_offset as usize)?;
+        let (mut children, mut indexed) = (0, 0);
         while at < node.end_offset as usize {
             let child = read_node_at(&self.bytes, at)?;
             if child.end_offset > node.end_offset {
                 return None;
             }
-            self.validate_node(child, depth + 1)?;
+            indexed += self.validate_node(child, depth + 1)?;
+            children += 1;
             at = child.end_offset as usize;
         }
-        (at == node.end_offset as usize).then_some(())
+        indexed += if children >= MIN_INDEXED_CHILDREN { children } else { 0 };
+        (at == node.end_offset as usize).then_some(indexed)
     }
 
     /// Returns true if any node or property has this name, or any value is this name.
@@ -224,7 +247,8 @@ impl DocumentBody {
 
     /// Returns the memory use of the body in bytes, for bounded caches.
     pub(crate) fn memory_size(&self) -> u64 {
-        (self.bytes.len() + self.tables.memory_size() + 150) as u64
+        let index_size = self.indexed_children * size_of::<u32>();
+        (self.bytes.len() + self.tables.memory_size() + index_size + 250) as u64
     }
 
     /// Returns the stored bytes.
@@ -244,6 +268,11 @@ impl DocumentBody {
 
     /// Returns the node's children in order.
     pub(crate) fn children(&self, node: BodyNode) -> impl Iterator<Item = BodyNode> + '_ {
+        self.children_with_offsets(node).map(|(_, child)| child)
+    }
+
+    /// Returns the node's children in order, each with the offset at which it begins.
+    fn children_with_offsets(&self, node: BodyNode) -> impl Iterator<Item = (usize, BodyNode)> {
         let mut at = offset_after_length(&self.bytes, node.children_offset as usize)
             .unwrap_or(node.end_offset as usize);
         std::iter::from_fn(move || {
@@ -251,14 +280,68 @@ impl DocumentBody {
                 return None;
             }
             let child = read_node_at(&self.bytes, at)?;
-            at = child.end_offset as usize;
-            Some(child)
+            Some((std::mem::replace(&mut at, child.end_offset as usize), child))
         })
     }
 
-    /// Finds a child by name.
+    /// Finds the first child of a name.
     pub(crate) fn child(&self, node: BodyNode, name: &str) -> Option<BodyNode> {
-        self.children(node).find(|child| self.tables.is_interned_name(child.name_index, name))
+        if let Some(offsets) = self.child_index.get().and_then(|index| index.get(&node.offset_id()))
+        {
+            return self.find_indexed_child(offsets, name);
+        }
+        let mut searched = 0;
+        let child = self.children(node).find(|child| {
+            searched += 1;
+            self.tables.is_interned_name(child.name_index, name)
+        });
+        if searched > MIN_INDEXED_CHILDREN {
+            self.count_search(searched);
+        }
+        child
+    }
+
+    /// Finds the first child of a name by binary search.
+    fn find_indexed_child(&self, offsets: &[u32], name: &str) -> Option<BodyNode> {
+        let read = |at: &u32| read_node_at(&self.bytes, *at as usize);
+        let name_of = |at: &u32| read(at).map_or("", |child| self.name(child));
+        let first = offsets.partition_point(|at| name_of(at) < name);
+        let child = read(offsets.get(first)?)?;
+        (self.name(child) == name).then_some(child)
+    }
+
+    /// Counts the children that a search has read, and builds the index when searching has read more of them than the
+    /// body has bytes. A body that is searched a few times is not indexed.
+    fn count_search(&self, children: usize) {
+        let searched = self.searched_children.fetch_add(children, Ordering::Relaxed) + children;
+        if searched > self.bytes.len() {
+            self.child_index.get_or_init(|| {
+                let mut index = HashMap::new();
+                self.index_children(self.root, &mut index);
+                index
+            });
+        }
+    }
+
+    /// Adds the children of a node, and of the nodes below it, to an index.
+    fn index_children(&self, node: BodyNode, index: &mut HashMap<u32, Box<[u32]>>) {
+        let mut offsets = Vec::new();
+        for (at, child) in self.children_with_offsets(node) {
+            // Offsets in a body fit into 32 bits.
+            offsets.push((self.name(child), at as u32));
+            self.index_children(child, index);
+        }
+        if offsets.len() >= MIN_INDEXED_CHILDREN {
+            // The sort is stable, so the first of several children of a name stays the first.
+            offsets.sort_by_key(|(name, _)| *name);
+            index.insert(node.offset_id(), offsets.into_iter().map(|(_, at)| at).collect());
+        }
+    }
+
+    /// Returns the number of children that searches among many children have read.
+    #[cfg(test)]
+    fn searched_children(&self) -> usize {
+        self.searched_children.load(Ordering::Relaxed)
     }
 
     /// Finds a node below the root by its relative path.
@@ -317,7 +400,7 @@ impl DocumentBody {
         }
         let mut children = Vec::with_capacity(self.children(node).count());
         children.extend(self.children(node).map(|child| self.subtree(child)));
-        Subtree { name: self.name(node).to_owned(), properties, children }
+        Subtree { name: self.name(node).to_owned(), properties, children: children.into() }
     }
 }
 
@@ -378,7 +461,7 @@ mod tests {
 
     fn trees() -> impl Strategy<Value = Subtree> {
         let node = (prop::collection::btree_map("[a-z]{1,4}", values(), 0..5), "[a-z]{1,4}")
-            .prop_map(|(properties, name)| Subtree { name, properties, children: Vec::new() });
+            .prop_map(|(properties, name)| Subtree { name, properties, ..Subtree::default() });
         node.prop_recursive(4, 40, 5, |inner| {
             (
                 prop::collection::vec(inner, 0..5),
@@ -390,6 +473,52 @@ mod tests {
                     node
                 })
         })
+    }
+
+    #[test]
+    fn the_work_of_finding_all_children_grows_with_their_number() {
+        let work = |count: usize| {
+            let children = (0..count).map(|number| {
+                Subtree::new(format!("n{}", (number * 7) % count), "nt:unstructured")
+            });
+            let tree = Subtree { children: children.collect(), ..Subtree::default() };
+            let body = encoded_body(&tree);
+            for name in tree.children.iter().map(|child| &*child.name) {
+                let child = body.child(body.root(), name).unwrap();
+                assert_eq!(body.name(child), name);
+                assert!(body.child(body.root(), &format!("{name}x")).is_none());
+            }
+            assert_eq!(body.subtree(body.root()), tree);
+            body.searched_children() as f64 / body.bytes().len() as f64
+        };
+        for count in [1_000, 2_000, 4_000] {
+            assert!(work(count) < 1.5, "{count} {}", work(count));
+        }
+    }
+
+    #[test]
+    fn of_several_children_of_a_name_the_first_is_found() {
+        let child = |number: i64| {
+            Subtree::new(format!("n{}", number % 50), "nt:unstructured")
+                .with_property("at", Value::Long(number))
+        };
+        let tree = Subtree { children: (0..100).map(child).collect(), ..Subtree::default() };
+        let body = encoded_body(&tree);
+        for _ in 0..100 {
+            for at in 0..50_i64 {
+                let child = body.child(body.root(), &format!("n{at}")).unwrap();
+                assert_eq!(
+                    body.property(child, "at").unwrap().to_property(),
+                    Value::Long(at).into()
+                );
+            }
+        }
+        assert!(body.child_index.get().is_some());
+    }
+
+    fn encoded_body(tree: &Subtree) -> DocumentBody {
+        let (bytes, blobs) = encode_body(tree);
+        DocumentBody::open(bytes.into(), blobs).unwrap()
     }
 
     proptest! {

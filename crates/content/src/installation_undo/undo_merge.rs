@@ -3,9 +3,9 @@
 //! In: a node after the change (base), before it (wanted), and now (there). Out: the node, undone as far as possible;
 //! the parts that stay because something else changed them, as [`MergeConflict`]s.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::{ConflictKind, MergeConflict, NodePath, Property, Subtree};
+use crate::{ConflictKind, MergeConflict, NodePath, Property, Subtree, SubtreeChildren};
 
 /// Undoes the change of a node as far as possible; `None` if the node is removed.
 pub(super) fn undo_node_change(
@@ -31,7 +31,8 @@ pub(super) fn undo_node_change(
         return remove_unless_changed(path, base, there, conflicts);
     };
     let properties = undo_property_changes(path, [base, target_node, there], conflicts);
-    let mut out = Subtree { name: there.name.clone(), properties, children: Vec::new() };
+    let mut out =
+        Subtree { name: there.name.clone(), properties, children: SubtreeChildren::default() };
     for name in undo_child_order(base, target_node, there) {
         let sides = [base.child(name), target_node.child(name), there.child(name)];
         out.children.extend(undo_node_change(&path.child_unchecked(name), sides, conflicts));
@@ -46,7 +47,7 @@ fn remove_unless_changed(
     there: &Subtree,
     conflicts: &mut Vec<MergeConflict>,
 ) -> Option<Subtree> {
-    let children: Vec<Subtree> = there
+    let children: SubtreeChildren = there
         .children
         .iter()
         .filter_map(|child| {
@@ -58,7 +59,8 @@ fn remove_unless_changed(
         return None;
     }
     conflicts.push(MergeConflict::for_node(path, ConflictKind::RemoveChangedNode));
-    Some(Subtree { children, ..Subtree { children: Vec::new(), ..there.clone() } })
+    let Subtree { name, properties, .. } = there;
+    Some(Subtree { name: name.clone(), properties: properties.clone(), children })
 }
 
 fn undo_property_changes(
@@ -109,18 +111,24 @@ fn undo_child_order<'a>(base: &Subtree, target: &'a Subtree, there: &'a Subtree)
         names.map(str::to_owned).collect()
     };
     let is_as_left = common(there, base) == common(base, there);
-    let (mut out, others) =
+    let (staying, others) =
         if is_as_left { (names(target), names(there)) } else { (names(there), names(target)) };
-    let mut previous = None;
+    let known: HashSet<&str> = staying.iter().copied().collect();
+    // The names to insert after each staying name, in order.
+    let mut behind: HashMap<Option<&str>, Vec<&'a str>> = HashMap::new();
+    let mut anchor = None;
     for name in others {
-        if !out.contains(&name) {
-            let position =
-                previous.and_then(|before| out.iter().position(|sibling| *sibling == before));
-            out.insert(position.map_or(0, |position| position + 1), name);
+        match known.contains(name) {
+            true => anchor = Some(name),
+            false => behind.entry(anchor).or_default().push(name),
         }
-        previous = Some(name);
     }
-    out
+    let mut order = behind.remove(&None).unwrap_or_default();
+    for name in staying {
+        order.push(name);
+        order.extend(behind.remove(&Some(name)).unwrap_or_default());
+    }
+    order
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub(crate) mod order_key;
 pub(crate) mod reference;
 pub(crate) mod referrer;
 pub(crate) mod subtree;
+pub(crate) mod subtree_children;
 pub(crate) mod text_link;
 pub(crate) mod value;
 pub(crate) mod value_key;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::subtree_children::SubtreeChildren;
 use crate::{Error, Property, Result, Value, check_item_name};
 
 /// The name of the property that holds a node's primary type.
@@ -26,7 +27,7 @@ pub struct Subtree {
     /// The properties; `jcr:primaryType` is one of them.
     pub properties: BTreeMap<String, Property>,
     /// The children in order; no two have the same name.
-    pub children: Vec<Subtree>,
+    pub children: SubtreeChildren,
 }
 
 /// The extent of an operation on a subtree.
@@ -76,26 +77,32 @@ impl Subtree {
     /// Finds a child.
     #[must_use]
     pub fn child(&self, name: &str) -> Option<&Self> {
-        self.children.iter().find(|child| child.name == name)
+        self.children.find(name)
     }
 
     /// Finds a child for modification.
     pub fn child_mut(&mut self, name: &str) -> Option<&mut Self> {
-        self.children.iter_mut().find(|child| child.name == name)
+        self.children.find_mut(name)
     }
 
     /// Adds a child at the end, or replaces the child with the same name.
     pub fn put_child(&mut self, child: Self) {
-        match self.child_mut(&child.name) {
-            Some(old) => *old = child,
-            None => self.children.push(child),
-        }
+        self.children.put(child);
+    }
+
+    /// Finds a child for modification; if there is none of this name, `create` makes the one that is added at the end.
+    pub fn child_or_insert_with(&mut self, name: &str, create: impl FnOnce() -> Self) -> &mut Self {
+        self.children.find_mut_or_push(name, create)
     }
 
     /// Removes a child and returns it.
     pub fn remove_child(&mut self, name: &str) -> Option<Self> {
-        let at = self.children.iter().position(|child| child.name == name)?;
-        Some(self.children.remove(at))
+        self.children.take(name)
+    }
+
+    /// Removes all children of some names.
+    pub fn remove_children(&mut self, is_removed: impl Fn(&str) -> bool) {
+        self.children.retain(|child| !is_removed(&child.name));
     }
 
     /// Finds a descendant by a relative path such as `jcr:content/root`; an empty path returns the node itself.
@@ -119,6 +126,17 @@ impl Subtree {
     #[must_use]
     pub fn node_count(&self) -> usize {
         1 + self.children.iter().map(Self::node_count).sum::<usize>()
+    }
+
+    /// Returns the number of bytes of all names and values as texts.
+    pub(crate) fn text_bytes(&self) -> u64 {
+        let values = |property: &Property| -> usize {
+            property.values().iter().map(|value| value.to_text().len()).sum()
+        };
+        let properties = self.properties.iter();
+        let own: usize = properties.map(|(name, property)| name.len() + values(property)).sum();
+        let below: u64 = self.children.iter().map(Self::text_bytes).sum();
+        (self.name.len() + own) as u64 + below
     }
 
     /// Checks every name in the tree (except this node's own, which is part of its path) and every primary type.

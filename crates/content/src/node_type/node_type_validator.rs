@@ -12,7 +12,10 @@ use super::node_type_rules::NodeTypeRules;
 use super::violation::{ConstraintViolation, ConstraintViolationKind};
 use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE, UUID_PROPERTY};
 use crate::snapshot::{RecordEdits, SnapshotView};
-use crate::{BorrowedNode, NodePath, Result, ValueType, check_item_name, document::record_key};
+use crate::{
+    BorrowedNode, NodePath, Property, Result, Subtree, Value, ValueType, check_item_name,
+    document::record_key,
+};
 
 /// Maximum number of violations reported; a longer report would not be read.
 const MAX_VIOLATIONS: usize = 1_000;
@@ -27,13 +30,22 @@ pub(super) struct DeclaredNodeTypes<'a> {
 impl<'a> DeclaredNodeTypes<'a> {
     pub(super) fn from_node(node: BorrowedNode<'a>) -> Self {
         let mixins = node.property(MIXIN_TYPES).map_or_else(Vec::new, |mixins| {
-            let mut mixins: Vec<&str> =
-                mixins.values().filter_map(|value| value.as_str()).collect();
-            mixins.sort_unstable();
-            mixins.dedup();
-            mixins
+            mixins.values().filter_map(|value| value.as_str()).collect()
         });
-        Self { primary_type: node.text(PRIMARY_TYPE), mixins }
+        Self::new(node.text(PRIMARY_TYPE), mixins)
+    }
+
+    pub(super) fn from_tree(node: &'a Subtree) -> Self {
+        let primary = node.properties.get(PRIMARY_TYPE).filter(|property| !property.is_list());
+        let mixins = node.properties.get(MIXIN_TYPES).map(Property::values).unwrap_or_default();
+        let mixins = mixins.iter().filter_map(Value::as_str).collect();
+        Self::new(primary.and_then(|primary| primary.first()?.as_str()), mixins)
+    }
+
+    fn new(primary_type: Option<&'a str>, mut mixins: Vec<&'a str>) -> Self {
+        mixins.sort_unstable();
+        mixins.dedup();
+        Self { primary_type, mixins }
     }
 
     pub(super) fn effective_type(&self, rules: &NodeTypeRules) -> EffectiveNodeType {

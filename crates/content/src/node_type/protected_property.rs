@@ -6,7 +6,7 @@
 use super::effective_type::EffectiveNodeType;
 use super::node_type_validator::DeclaredNodeTypes;
 use super::violation::{ConstraintViolation, ConstraintViolationKind};
-use crate::{Error, NodePath, Property, Result, Snapshot};
+use crate::{Error, NodePath, Property, Result, Snapshot, Subtree};
 
 /// The protection of one node's properties, by its types. It answers for any number of properties without reading the
 /// node again.
@@ -37,6 +37,22 @@ impl Snapshot {
 }
 
 impl PropertyProtection {
+    /// Returns the protection at a path without a node.
+    pub(crate) fn of_missing_node(path: &NodePath) -> Self {
+        Self { path: path.clone(), types: None }
+    }
+
+    /// Returns the protection of a node that is not stored yet, by the node types of a state.
+    pub(crate) fn of_pending_node(
+        path: &NodePath,
+        node: &Subtree,
+        state: &Snapshot,
+    ) -> Result<Self> {
+        let rules = state.view.node_type_rules(None)?;
+        let types = DeclaredNodeTypes::from_tree(node).effective_type(&rules);
+        Ok(Self { path: path.clone(), types: Some(types) })
+    }
+
     /// Checks that a user may set or remove a property of the node.
     ///
     /// # Errors

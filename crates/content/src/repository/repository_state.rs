@@ -1,8 +1,11 @@
 //! The state that the sessions of a repository share: its stores, its caches and its committer.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tympan_blobs::BlobStore;
@@ -20,6 +23,10 @@ use crate::snapshot::{ChildLocations, NodeLocation, NodeLocationKey};
 
 /// The capacity of the cache of opened bodies, in bytes.
 const BODY_CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// Bodies from this size in bytes on are found again while somebody holds them, whether or not the cache accepts them.
+const MIN_LARGE_BODY_BYTES: u64 = 1024 * 1024;
+/// The maximum number of such bodies.
+const MAX_LARGE_BODIES: usize = 16;
 /// The maximum number of cached node locations, about 500 bytes each.
 const MAX_CACHED_LOCATIONS: usize = 16_384;
 /// The maximum number of cached paths without a node, about 200 bytes each. Visitors can request an unlimited number of
@@ -60,6 +67,13 @@ pub(crate) struct SessionCommitter {
 /// revision that is read page by page.
 pub(crate) struct RepositoryCache {
     bodies: Cache<ChunkId, Arc<DocumentBody>, BodyWeighter>,
+    /// The large bodies that were opened last, as long as somebody holds them. The cache does not accept bodies that are
+    /// larger than one of its parts, and a request reads many nodes of one body.
+    large_bodies: Mutex<VecDeque<(ChunkId, Weak<DocumentBody>)>>,
+    /// Number of stored bodies that were read and opened.
+    pub(crate) decoded_documents: AtomicU64,
+    /// Number of documents that sessions encoded.
+    pub(crate) encoded_documents: AtomicU64,
     pub(crate) locations: Cache<NodeLocationKey, Arc<NodeLocation>>,
     /// Paths without a node. Paths with extensions are looked up unchanged before the lookup of their nodes.
     pub(crate) absent_paths: Cache<NodeLocationKey, ()>,
@@ -103,6 +117,9 @@ impl RepositoryCache {
     pub(super) fn new() -> Self {
         Self {
             bodies: Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeighter),
+            large_bodies: Mutex::default(),
+            decoded_documents: AtomicU64::new(0),
+            encoded_documents: AtomicU64::new(0),
             locations: Cache::new(MAX_CACHED_LOCATIONS),
             absent_paths: Cache::new(MAX_CACHED_ABSENT_PATHS),
             child_locations: Cache::with_weighter(1024, MAX_CACHED_LIST_CHILDREN, ListingWeighter),
@@ -120,6 +137,23 @@ impl RepositoryCache {
         id: &ChunkId,
         load: impl FnOnce() -> Result<Arc<DocumentBody>>,
     ) -> Result<Arc<DocumentBody>> {
-        self.bodies.get_or_insert_with(id, load)
+        self.bodies.get_or_insert_with(id, || {
+            if let Some(body) = self.find_large_body(id) {
+                return Ok(body);
+            }
+            let body = load()?;
+            self.decoded_documents.fetch_add(1, Ordering::Relaxed);
+            if body.memory_size() >= MIN_LARGE_BODY_BYTES {
+                let mut large_bodies = self.large_bodies.lock();
+                large_bodies.truncate(MAX_LARGE_BODIES - 1);
+                large_bodies.push_front((*id, Arc::downgrade(&body)));
+            }
+            Ok(body)
+        })
+    }
+
+    fn find_large_body(&self, id: &ChunkId) -> Option<Arc<DocumentBody>> {
+        let large_bodies = self.large_bodies.lock();
+        large_bodies.iter().find(|(large, _)| large == id).and_then(|(_, body)| body.upgrade())
     }
 }

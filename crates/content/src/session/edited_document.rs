@@ -1,14 +1,16 @@
 //! Edits of nodes and properties, in the document being edited: decoded once, and split into records when it is written
 //! back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{EditedDocument, Session, refused_error};
-use crate::access::{RecordExtent, is_guarded_name};
+use crate::access::{AccessGate, RecordExtent, is_guarded_name};
 use crate::document::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::document::record::{ContentRecord, RecordBody};
 use crate::model::order_key::OrderKey;
+use crate::model::subtree::PRIMARY_TYPE;
+use crate::node_type::PropertyProtection;
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Property, Result, Subtree, check_item_name, document::record_key};
 
@@ -19,6 +21,63 @@ pub struct NodeFields {
     pub properties: BTreeMap<String, Property>,
     /// The names of the children, in order.
     pub child_names: Vec<String>,
+}
+
+/// The result of looking up a path in the document being edited.
+enum EditedNodeLookup<'a> {
+    /// The document would not hold the node.
+    Elsewhere,
+    /// The document would hold the node, and does not.
+    Absent,
+    Node(&'a Subtree),
+}
+
+impl EditedDocument {
+    /// Returns true if children of the document's own node may have records of their own, except for a child that belongs
+    /// to the document by its name. An empty name stands for the document's own node.
+    fn may_have_child_record(&self, name: &str) -> bool {
+        let types = [self.record.summary.primary_type(), self.tree.primary_type()];
+        types.into_iter().any(|primary_type| {
+            is_container(self.path.name(), primary_type) && !is_own_content(primary_type, name)
+        })
+    }
+}
+
+/// Returns the primary type of a node as the stored document states it.
+fn stored_primary_type(node: &Subtree) -> &str {
+    let single = node.properties.get(PRIMARY_TYPE).filter(|property| !property.is_list());
+    single.and_then(|property| property.first()?.as_str()).unwrap_or("nt:unstructured")
+}
+
+/// Returns the visible fields of a node; `None` if the node is hidden.
+fn visible_fields(
+    gate: Option<&AccessGate>,
+    path: &NodePath,
+    node: &Subtree,
+) -> Option<NodeFields> {
+    let all = || NodeFields {
+        properties: node.properties.clone(),
+        child_names: node.children.iter().map(|child| child.name.clone()).collect(),
+    };
+    let Some(gate) = gate else { return Some(all()) };
+    let primary_type = stored_primary_type(node);
+    if !gate.can_see(path, primary_type) {
+        return None;
+    }
+    let mut names = node.properties.keys().chain(node.children.iter().map(|child| &child.name));
+    let has_guarded_name = names.any(|name| is_guarded_name(name));
+    if !has_guarded_name && gate.can_see_record(path, RecordExtent::All) {
+        return Some(all());
+    }
+    let is_visible = |(name, _): &(&String, _)| gate.can_see_property(path, primary_type, name);
+    let properties = node.properties.iter().filter(is_visible);
+    let children = node.children.iter().filter(|child| {
+        gate.can_see(&path.child_unchecked(&child.name), stored_primary_type(child))
+    });
+    Some(NodeFields {
+        properties: properties.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        child_names: children.map(|child| child.name.clone()).collect(),
+    })
 }
 
 impl Session {
@@ -50,7 +109,7 @@ impl Session {
     /// [`Error::NodeExists`], or [`Error::AccessDenied`] where the viewer does not see it; [`Error::NodeMissing`] for the
     /// parent.
     pub fn add_node(&mut self, path: &NodePath, primary_type: &str) -> Result<()> {
-        if self.unrestricted_snapshot()?.node(path)?.is_some() {
+        if self.has_any_node(path)? {
             return Err(self.node_exists_error(path)?);
         }
         self.put_node(path, Subtree::new(path.name(), primary_type))
@@ -108,6 +167,30 @@ impl Session {
         }
     }
 
+    /// Removes children of a node with everything below them. Children inside the node's document are removed together, at
+    /// the cost of one pass over them.
+    ///
+    /// # Errors
+    /// As [`Session::remove_node`].
+    pub fn remove_children(&mut self, path: &NodePath, names: &BTreeSet<&str>) -> Result<()> {
+        let mut inside = BTreeSet::new();
+        for name in names {
+            let child = path.child(name)?;
+            self.require_visible(&child)?;
+            match self.is_in_edited_document(&child) {
+                true => drop(inside.insert(*name)),
+                false => self.remove_node(&child)?,
+            }
+        }
+        if inside.is_empty() {
+            return Ok(());
+        }
+        self.edit_node(path, |node| {
+            node.remove_children(|name| inside.contains(name));
+            Ok(())
+        })
+    }
+
     /// Replaces all properties of a node.
     ///
     /// # Errors
@@ -135,6 +218,7 @@ impl Session {
         let missing = || Error::NodeMissing(path.clone());
         let document = self.edited_document.as_mut().ok_or_else(missing)?;
         let relative = path.relative_to(&document.path).ok_or_else(missing)?;
+        document.is_edited = true;
         change(document.tree.find_descendant_mut(relative).ok_or_else(missing)?)
     }
 
@@ -146,13 +230,100 @@ impl Session {
         document.tree.find_descendant(relative)
     }
 
-    /// Finds a node inside the document being edited if the viewer sees all of it.
-    fn find_visible_edited_node(&self, path: &NodePath) -> Option<&Subtree> {
-        let node = self.find_edited_node(path)?;
-        let Some(gate) = &self.access_gate else { return Some(node) };
-        let mut names = node.properties.keys().chain(node.children.iter().map(|child| &child.name));
-        let has_guarded_name = names.any(|name| is_guarded_name(name));
-        (!has_guarded_name && gate.can_see_record(path, RecordExtent::All)).then_some(node)
+    /// Returns true if the document being edited holds a node with everything below it.
+    pub(super) fn is_in_edited_document(&self, path: &NodePath) -> bool {
+        matches!(self.find_in_edited_document(path), EditedNodeLookup::Node(_))
+    }
+
+    /// Looks up a path in the document being edited.
+    fn find_in_edited_document(&self, path: &NodePath) -> EditedNodeLookup<'_> {
+        let Some(document) = &self.edited_document else { return EditedNodeLookup::Elsewhere };
+        let Some(relative) = path.relative_to(&document.path) else {
+            return EditedNodeLookup::Elsewhere;
+        };
+        let first = relative.split('/').next().unwrap_or_default();
+        if document.may_have_child_record(first) {
+            return EditedNodeLookup::Elsewhere;
+        }
+        match document.tree.find_descendant(relative) {
+            Some(node) => EditedNodeLookup::Node(node),
+            None => EditedNodeLookup::Absent,
+        }
+    }
+
+    /// Returns true if there is a node that the viewer sees, pending edits included. Looking into the document being edited
+    /// does not write it back.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn has_node(&mut self, path: &NodePath) -> Result<bool> {
+        match self.find_in_edited_document(path) {
+            EditedNodeLookup::Absent => Ok(false),
+            EditedNodeLookup::Node(node) => {
+                let gate = self.access_gate.as_ref();
+                Ok(gate.is_none_or(|gate| gate.can_see(path, stored_primary_type(node))))
+            }
+            EditedNodeLookup::Elsewhere => Ok(self.node(path)?.is_some()),
+        }
+    }
+
+    /// Returns the primary type of a node that the viewer sees, as [`Session::has_node`] looks it up.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn read_primary_type(&mut self, path: &NodePath) -> Result<Option<String>> {
+        if !self.has_node(path)? {
+            return Ok(None);
+        }
+        match self.find_in_edited_document(path) {
+            EditedNodeLookup::Node(node) => Ok(Some(stored_primary_type(node).to_owned())),
+            _ => Ok(self.node(path)?.map(|node| node.primary_type().to_owned())),
+        }
+    }
+
+    /// Returns a property that the viewer sees, pending edits included. Looking into the document being edited does not
+    /// write it back.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn read_property(&mut self, path: &NodePath, name: &str) -> Result<Option<Property>> {
+        if !self.has_node(path)? {
+            return Ok(None);
+        }
+        match self.find_in_edited_document(path) {
+            EditedNodeLookup::Node(node) => {
+                let primary_type = stored_primary_type(node);
+                let gate = self.access_gate.as_ref();
+                let is_visible =
+                    gate.is_none_or(|gate| gate.can_see_property(path, primary_type, name));
+                Ok(node.properties.get(name).filter(|_| is_visible).cloned())
+            }
+            _ => Ok(self.node(path)?.and_then(|node| node.property(name))),
+        }
+    }
+
+    /// Returns true if there is a node, whether or not the viewer sees it.
+    pub(super) fn has_any_node(&mut self, path: &NodePath) -> Result<bool> {
+        match self.find_in_edited_document(path) {
+            EditedNodeLookup::Absent => Ok(false),
+            EditedNodeLookup::Node(_) => Ok(true),
+            EditedNodeLookup::Elsewhere => Ok(self.unrestricted_snapshot()?.node(path)?.is_some()),
+        }
+    }
+
+    /// Returns the protection of a node's properties as [`Snapshot::property_protection`] does, pending edits included.
+    /// Looking into the document being edited does not write it back.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn property_protection(&mut self, path: &NodePath) -> Result<PropertyProtection> {
+        match self.find_in_edited_document(path) {
+            EditedNodeLookup::Absent => Ok(PropertyProtection::of_missing_node(path)),
+            EditedNodeLookup::Node(node) => {
+                PropertyProtection::of_pending_node(path, node, &self.pending)
+            }
+            EditedNodeLookup::Elsewhere => self.unrestricted_snapshot()?.property_protection(path),
+        }
     }
 
     /// Counts the documents below a node that have records of their own, pending edits included, at most `limit`.
@@ -171,20 +342,28 @@ impl Session {
         })
     }
 
-    /// Returns the properties of a node and the names of its children in order, pending edits included. Nodes of the
-    /// document being edited are read without writing it back, so a caller that alternately reads and edits the nodes of
-    /// one document encodes it once.
+    /// Returns the properties of a node and the names of its children in order, pending edits included. The document that
+    /// holds the node and its children is decoded once, and read without writing it back, so a caller that alternately reads
+    /// and edits the nodes of one document encodes it once.
     ///
     /// # Errors
     /// If the store fails.
     pub fn read_node_fields(&mut self, path: &NodePath) -> Result<Option<NodeFields>> {
-        if let Some(node) = self.find_visible_edited_node(path) {
-            return Ok(Some(NodeFields {
-                properties: node.properties.clone(),
-                child_names: node.children.iter().map(|child| child.name.clone()).collect(),
-            }));
+        match self.find_in_edited_document(path) {
+            EditedNodeLookup::Absent => return Ok(None),
+            EditedNodeLookup::Node(node) => {
+                return Ok(visible_fields(self.access_gate.as_deref(), path, node));
+            }
+            EditedNodeLookup::Elsewhere => {}
         }
         let Some(node) = self.node(path)? else { return Ok(None) };
+        let is_whole_document = !is_container(path.name(), node.primary_type());
+        if node.record_path() != path || is_whole_document {
+            self.decode_document(path)?;
+            if let EditedNodeLookup::Node(node) = self.find_in_edited_document(path) {
+                return Ok(visible_fields(self.access_gate.as_deref(), path, node));
+            }
+        }
         Ok(Some(NodeFields {
             child_names: node.children()?.iter().map(|child| child.name().to_owned()).collect(),
             properties: node.properties().into_iter().collect(),
@@ -208,7 +387,8 @@ impl Session {
         let record = node.record().clone();
         let body = self.pending.view.load_body(&record, &owner)?;
         let tree = node.read_own_subtree()?;
-        self.edited_document = Some(EditedDocument { path: owner, record, body, tree });
+        self.edited_document =
+            Some(EditedDocument { path: owner, record, body, tree, is_edited: false });
         Ok(())
     }
 
@@ -216,6 +396,9 @@ impl Session {
     /// commit succeeds without it.
     pub(super) fn write_back_edited_document(&mut self) -> Result<()> {
         let Some(document) = self.edited_document.take() else { return Ok(()) };
+        if !document.is_edited {
+            return Ok(());
+        }
         let written = self.write_back_document(&document);
         if written.is_err() {
             self.edited_document = Some(document);
@@ -225,7 +408,7 @@ impl Session {
 
     fn write_back_document(
         &mut self,
-        EditedDocument { path, record, body, tree }: &EditedDocument,
+        EditedDocument { path, record, body, tree, .. }: &EditedDocument,
     ) -> Result<()> {
         let order = record.order_key.clone();
         let (old_type, new_type) = (record.summary.primary_type(), tree.primary_type());
@@ -234,6 +417,7 @@ impl Session {
         if is_cut_alike {
             let deep = || refused_error("write", path, "it is nested too deeply");
             let changed = ContentRecord::from_subtree(tree, order).ok_or_else(deep)?;
+            self.repository.count_encoded_document();
             // The bytes reference blobs by their index in the list beside them.
             let is_same = matches!(&changed.body, RecordBody::Pending(new)
                 if new.bytes() == body.bytes() && new.blobs() == body.blobs());
@@ -253,7 +437,7 @@ impl Session {
 
     /// Returns true if a child `name` of `parent` has a record of its own.
     pub(crate) fn has_own_record(&mut self, parent: &NodePath, name: &str) -> Result<bool> {
-        if self.find_edited_node(parent).is_some() {
+        if self.is_in_edited_document(parent) {
             return Ok(false);
         }
         self.write_back_edited_document()?;
@@ -311,7 +495,7 @@ fn split_into_records(
         std::mem::take(&mut tree.children).into_iter().partition(|child| {
             !is_container(path.name(), &primary_type) || is_own_content(&primary_type, &child.name)
         });
-    tree.children = own;
+    tree.children = own.into();
     let record = ContentRecord::from_subtree(&tree, order);
     let record = record.ok_or_else(|| refused_error("write", path, "it is nested too deeply"))?;
     records.push((path.clone(), record));

@@ -6,7 +6,7 @@ use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::version::checked_in::IS_CHECKED_OUT;
 use crate::{
-    Error, NodePath, Property, Result, Subtree, Value, check_item_name, document::record_key,
+    Error, Node, NodePath, Property, Result, Subtree, Value, check_item_name, document::record_key,
 };
 
 /// The policy for the identifiers of the referenceable nodes of a copy.
@@ -30,9 +30,11 @@ impl Session {
         let histories = self.histories_from(from)?;
         self.require_visible(from)?;
         self.require_visible_parent(to)?;
-        let tree_of_copy = self.prepare_copy(from, to)?;
-        match tree_of_copy {
-            Some(tree) => {
+        let moved = self.prepare_copy(from, to)?;
+        match moved {
+            Some(node) => {
+                let tree = node.read_subtree()?;
+                drop(node);
                 self.remove_node(from)?;
                 self.put_node(to, tree)?;
             }
@@ -49,7 +51,8 @@ impl Session {
     /// Copies a node with everything below it; referenceable nodes of the copy get new identifiers.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::InvalidEdit`] for a target inside the node itself.
+    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::InvalidEdit`] for a target inside the node itself and for
+    /// more than [`Session::limit_copies`] allows.
     pub fn copy_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         if to.is_within(from) {
             return Err(refused_error("copy", from, "a node cannot be copied into itself"));
@@ -58,7 +61,9 @@ impl Session {
             return self.copy_visible(from, to);
         }
         match self.prepare_copy(from, to)? {
-            Some(mut tree) => {
+            Some(node) => {
+                let mut tree = self.read_copied_subtree(&node)?;
+                drop(node);
                 renew_identifiers(&mut tree);
                 self.put_node(to, tree)
             }
@@ -78,14 +83,29 @@ impl Session {
         if self.unrestricted_snapshot()?.node(to)?.is_some() {
             return Err(self.node_exists_error(to)?);
         }
-        let mut tree = node.read_subtree()?;
+        let mut tree = self.read_copied_subtree(&node)?;
         drop(node);
         renew_identifiers(&mut tree);
         self.put_node(to, tree)
     }
 
-    /// Checks the source and target of a copy. Returns the decoded subtree unless both are locations of records.
-    fn prepare_copy(&mut self, from: &NodePath, to: &NodePath) -> Result<Option<Subtree>> {
+    /// Reads a node that is copied, within what copies may add.
+    fn read_copied_subtree(&mut self, node: &Node) -> Result<Subtree> {
+        let exceeded = || copy_limit_error(node.path());
+        let Some(budget) = &mut self.copy_budget else { return node.read_subtree() };
+        if node.record_path() == node.path() {
+            return node.read_subtree_within(budget)?.ok_or_else(exceeded);
+        }
+        // A node inside a document is at most as large as the document.
+        let tree = node.read_subtree()?;
+        match budget.take(tree.node_count(), tree.text_bytes()) {
+            true => Ok(tree),
+            false => Err(exceeded()),
+        }
+    }
+
+    /// Checks the source and target of a copy. Returns the source unless both are locations of records.
+    fn prepare_copy(&mut self, from: &NodePath, to: &NodePath) -> Result<Option<Node>> {
         let node = self
             .unrestricted_snapshot()?
             .node(from)?
@@ -100,7 +120,7 @@ impl Session {
         let primary_type = node.primary_type();
         let stays_cut = node.summary().is_some()
             && is_container(from.name(), primary_type) == is_container(to.name(), primary_type);
-        if is_record_place && stays_cut { Ok(None) } else { Ok(Some(node.read_subtree()?)) }
+        Ok((!(is_record_place && stays_cut)).then_some(node))
     }
 
     /// Writes the records of a subtree under another path.
@@ -134,18 +154,31 @@ impl Session {
 
     /// Gives the referenceable nodes of a record new identifiers.
     fn with_new_identifiers(
-        &self,
+        &mut self,
         path: &NodePath,
         record: ContentRecord,
     ) -> Result<ContentRecord> {
         let body = self.pending.view.load_body(&record, path)?;
         let mut tree = body.subtree(body.root());
+        if let Some(budget) = &mut self.copy_budget
+            && !budget.take(tree.node_count(), body.bytes().len() as u64)
+        {
+            return Err(copy_limit_error(path));
+        }
         if !renew_identifiers(&mut tree) {
             return Ok(record);
         }
         ContentRecord::from_subtree(&tree, record.order_key)
             .ok_or_else(|| refused_error("copy", path, "it is nested too deeply"))
     }
+}
+
+fn copy_limit_error(path: &NodePath) -> Error {
+    refused_error(
+        "copy",
+        path,
+        "together, the copies exceed the limit of a request; copy less at once",
+    )
 }
 
 /// Gives every referenceable node of a tree a new identifier, and checks every node out, because a copy has no

@@ -112,6 +112,9 @@ impl Session {
             node.children.sort_by_key(|child| position(&child.name));
             Ok(())
         })?;
+        if self.is_in_edited_document(path) {
+            return Ok(());
+        }
         let node = self
             .unrestricted_snapshot()?
             .node(path)?

@@ -33,7 +33,7 @@ fn site() -> (Repository, Arc<LocalStore>) {
         Subtree::new(name, "cq:Page").with_child(content)
     };
     let mut content = Subtree::new("content", "sling:Folder");
-    content.children = vec![page("one"), page("two")];
+    content.children = vec![page("one"), page("two")].into();
     session.put_node(&path("/content"), content).unwrap();
     session.commit("import", at(0)).unwrap();
     (repository, store)

@@ -1,4 +1,4 @@
-//! What a save costs: chunks written, counted at the store.
+//! What saves and readings cost: chunks written, counted at the store, and documents decoded and encoded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -118,4 +118,65 @@ fn a_page_save_writes_a_path_of_each_map_that_changes_and_no_more() {
     // Two indexes follow the date, `modified` and that of `cq:lastModified`: each loses a key in one place and gains one
     // in another, two paths more.
     assert!(most(&dated) <= 16, "{dated:?}");
+}
+
+/// The cache of documents does not accept one that is larger than a part of it.
+#[test]
+fn a_large_document_is_decoded_once_for_all_its_nodes() {
+    let repository = Repository::in_memory().unwrap();
+    let text = "x".repeat(400_000);
+    let mut tree = Subtree::new("large", "nt:unstructured");
+    for number in 0..50 {
+        let child = Subtree::new(format!("n{number}"), "nt:unstructured");
+        tree.put_child(child.with_property("text", text.as_str()));
+    }
+    let mut session = repository.session("admin").unwrap();
+    session.put_node(&NodePath::new("/large").unwrap(), tree).unwrap();
+    session.commit("put", at(1)).unwrap();
+    let snapshot = repository.snapshot().unwrap();
+    let node = |number: usize| {
+        snapshot.node(&NodePath::new(&format!("/large/n{number}")).unwrap()).unwrap().unwrap()
+    };
+    let before = repository.documents_decoded();
+    let first = node(0);
+    for number in 1..50 {
+        assert_eq!(node(number).text("text").map(|text| text.len()), Some(400_000));
+    }
+    assert_eq!(repository.documents_decoded() - before, 1);
+    drop(first);
+    // Nobody holds it any more, so its memory is free.
+    assert!(node(1).text("text").is_some());
+    assert_eq!(repository.documents_decoded() - before, 2);
+}
+
+/// Reading and editing by turns must not encode the document each time.
+#[test]
+fn edits_of_many_nodes_of_a_document_encode_it_once() {
+    let repository = Repository::in_memory().unwrap();
+    let top = NodePath::new("/many").unwrap();
+    let mut session = repository.session("admin").unwrap();
+    session.put_node(&top, Subtree::new("", "nt:unstructured")).unwrap();
+    session.commit("put", at(1)).unwrap();
+    let before = repository.documents_encoded();
+    for number in 0..2_000 {
+        let path = top.child(&format!("n{number}")).unwrap();
+        assert!(!session.has_node(&path).unwrap());
+        session.add_node(&path, "nt:unstructured").unwrap();
+        assert_eq!(session.read_primary_type(&path).unwrap().as_deref(), Some("nt:unstructured"));
+        session.set_property(&path, "a", "one".into()).unwrap();
+        assert_eq!(session.read_property(&path, "a").unwrap(), Some("one".into()));
+        assert_eq!(session.read_node_fields(&path).unwrap().unwrap().properties.len(), 2);
+    }
+    let names: Vec<String> = (0..2_000).rev().map(|number| format!("n{number}")).collect();
+    session.order_children(&top, &names).unwrap();
+    assert_eq!(session.read_node_fields(&top).unwrap().unwrap().child_names, names);
+    let removed = names.iter().map(|name| &**name).filter(|name| name.ends_with('7')).collect();
+    session.remove_children(&top, &removed).unwrap();
+    assert_eq!(repository.documents_encoded(), before);
+    session.commit("edit", at(2)).unwrap();
+    assert_eq!(repository.documents_encoded() - before, 1);
+    let snapshot = repository.snapshot().unwrap();
+    let children = snapshot.node(&top).unwrap().unwrap().children().unwrap();
+    assert_eq!(children.len(), 1_800);
+    assert_eq!(children[0].name(), "n1999");
 }

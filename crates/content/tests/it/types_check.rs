@@ -533,7 +533,7 @@ fn siblings_of_one_name_are_refused() {
     let mut session = repository.session("bob").unwrap();
     let mut tree = Subtree::new("a", "nt:unstructured");
     tree.children =
-        vec![Subtree::new("b", "nt:unstructured"), Subtree::new("b", "nt:unstructured")];
+        vec![Subtree::new("b", "nt:unstructured"), Subtree::new("b", "nt:unstructured")].into();
     assert!(matches!(
         session.put_node(&path("/content/a"), tree),
         Err(Error::InvalidName { reason, .. }) if reason.contains("sibling")

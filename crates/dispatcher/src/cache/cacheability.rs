@@ -10,6 +10,7 @@ use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 use crate::cache::OWN_FILE_PREFIX;
 use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::page_variant::{self, TEMPORARY_SUFFIX_BYTES};
+use crate::cache::vary::VaryRule;
 use crate::config::FarmConfig;
 use crate::request::view::RequestView;
 use crate::request::view::VisitorSession;
@@ -45,7 +46,10 @@ pub(crate) fn check_request_cacheable(
     }
     // Credentials of a managed session grant access to the cache.
     let is_barred = !cache.allow_authorized && farm.session_management.is_none();
-    if is_barred && has_credentials(request) {
+    // The response decides about `Authorization` in HTTP (RFC 9111, section 3.5).
+    let has_credentials = has_credential_cookie(request)
+        || !cache.is_http_cache && request.headers.contains_key(header::AUTHORIZATION);
+    if is_barred && has_credentials {
         return Err(NotCacheableReason::Authorization);
     }
     if request.path.is_directory() {
@@ -99,10 +103,8 @@ pub(crate) fn is_reserved_name(name: &str) -> bool {
     name == ".stat" || is_side_file || name.starts_with(OWN_FILE_PREFIX)
 }
 
-fn has_credentials(request: &RequestView) -> bool {
-    request.headers.contains_key(header::AUTHORIZATION)
-        || request.cookie("authorization").is_some()
-        || request.cookie("login-token").is_some()
+fn has_credential_cookie(request: &RequestView) -> bool {
+    request.cookie("authorization").is_some() || request.cookie("login-token").is_some()
 }
 
 /// Checks if a response with this head may be stored.
@@ -125,6 +127,9 @@ pub(crate) fn check_response_cacheable(
     }
     if has_header_token(headers, "pragma", &["no-cache"]) {
         return Err(NotCacheableReason::Pragma);
+    }
+    if VaryRule::parse(headers) == VaryRule::Own {
+        return Err(NotCacheableReason::Vary);
     }
     let is_empty =
         headers.get(header::CONTENT_LENGTH).is_some_and(|length| length.as_bytes() == b"0");

@@ -25,7 +25,10 @@ use super::confined_open;
 use super::file_time::{same_timestamps, to_system_time};
 use super::stored_headers::StoredHeaders;
 use super::usage::DocrootUsage;
+use crate::cache::storage_terms::StoredTerms;
 use crate::cache::suffix_folder;
+use crate::cache::vary::VarySelection;
+use crate::config::ClientHeaderPolicy;
 use crate::flush::numbering::FlushNumbers;
 use crate::flush::propagation::ReceivedPositions;
 
@@ -354,6 +357,21 @@ fn digest_text(text: Option<&[u8]>) -> u64 {
 }
 
 impl OpenCacheFile {
+    /// Returns the request headers that select the file; `None` if it is for everyone.
+    pub(crate) fn selection(&self) -> Option<VarySelection> {
+        VarySelection::from_stored(&self.headers.as_ref()?.headers)
+    }
+
+    /// Returns the terms of HTTP on which it was stored; `None` if it was stored by other rules.
+    pub(crate) fn terms(&self) -> Option<StoredTerms> {
+        StoredTerms::from_stored(&self.headers.as_ref()?.headers)
+    }
+
+    /// Returns true if not every request to a farm with this policy may get the file.
+    pub(crate) fn separates_requests(&self, client_headers: &ClientHeaderPolicy) -> bool {
+        self.selection().is_some_and(|own| own.may_separate_requests(client_headers))
+    }
+
     /// Returns true if the body and the header file were written together.
     fn matches_header_file(&self) -> bool {
         self.headers.as_ref().is_none_or(|headers| headers.fetched_at == self.fetched_at)

@@ -147,6 +147,10 @@ fn find_exportable_file(
     let Some(cache) = &export.farm.cache else { return Ok(ExportLookup::Missing) };
     for _ in 0..MAX_LOOKUP_ATTEMPTS {
         match docroot.look_up_file(file, cache.enable_ttl)? {
+            // Nobody compares a visitor's headers where it goes.
+            CacheFileLookup::File(page) if page.separates_requests(&export.farm.client_headers) => {
+                return Ok(ExportLookup::Missing);
+            }
             CacheFileLookup::File(page) => {
                 let facts = docroot.freshness_facts(cache, file, path, &page, export.now);
                 let is_fresh =

@@ -7,10 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tympan_web::html_charset;
+use tympan_web::http_date::format_http_date;
 
 use crate::cache::OpenCacheFile;
+use crate::cache::storage_terms::{STORED_TERMS_HEADER, StoredTerms};
 use crate::cache::surrogate_key::STORED_KEYS_HEADER;
 use crate::cache::ttl::STORED_LENIENCE_HEADER;
+use crate::cache::vary::STORED_VARY_HEADER;
 use crate::edge::response_plan::{ResponsePlan, StoredEntity, plan_response, truncate_to_seconds};
 
 /// The name under which a header file stores a render's tag; visitors see it only where `/headers` names `ETag`.
@@ -49,9 +52,10 @@ pub(crate) fn read_cache_file_head(
 ) -> CacheFileHead {
     let headers = build_headers(name, cached, now);
     let etag = headers.get(header::ETAG).cloned().unwrap_or(HeaderValue::from_static("\"\""));
-    let modified = headers
-        .get(header::LAST_MODIFIED)
-        .and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok())
+    let date = |name| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
+    // A response without the first was current at its date (RFC 9111, section 4.3.2).
+    let modified = date(header::LAST_MODIFIED)
+        .or_else(|| date(header::DATE))
         .unwrap_or_else(|| truncate_to_seconds(cached.fetched_at));
     CacheFileHead { headers, etag, modification_time: modified }
 }
@@ -97,11 +101,21 @@ fn build_headers(name: &Path, cached: &OpenCacheFile, now: SystemTime) -> Header
         Some(stored) => stored.headers.clone(),
         None => HeaderMap::new(),
     };
+    let terms = StoredTerms::from_stored(&headers);
+    if let Some(terms) = terms {
+        // The response of the origin, with its own date and validators.
+        let age = terms.initial_age + cache_age(cached.fetched_at, now);
+        headers.insert(header::AGE, HeaderValue::from(age.as_secs()));
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        remove_internal_headers(&mut headers);
+        return headers;
+    }
     if !headers.contains_key(header::CONTENT_TYPE) {
         headers.insert(header::CONTENT_TYPE, media_type_of_file(name, &cached.body));
     }
-    if !headers.contains_key(header::LAST_MODIFIED) {
-        let date = httpdate::fmt_http_date(cached.fetched_at);
+    if !headers.contains_key(header::LAST_MODIFIED)
+        && let Some(date) = format_http_date(cached.fetched_at)
+    {
         insert_header(&mut headers, header::LAST_MODIFIED, &date);
     }
     if !headers.contains_key(header::ETAG) {
@@ -118,15 +132,20 @@ fn build_headers(name: &Path, cached: &OpenCacheFile, now: SystemTime) -> Header
 
 /// Removes the headers that a header file stores for the dispatcher only.
 pub(crate) fn remove_internal_headers(headers: &mut HeaderMap) {
-    for name in [
-        STORED_KEYS_HEADER,
-        STORED_ETAG_HEADER,
-        STORED_LAST_MODIFIED_HEADER,
-        STORED_LENIENCE_HEADER,
-    ] {
+    for name in INTERNAL_HEADERS {
         headers.remove(name);
     }
 }
+
+/// The headers that a header file stores for the dispatcher only.
+pub(crate) const INTERNAL_HEADERS: [HeaderName; 6] = [
+    STORED_KEYS_HEADER,
+    STORED_ETAG_HEADER,
+    STORED_LAST_MODIFIED_HEADER,
+    STORED_LENIENCE_HEADER,
+    STORED_VARY_HEADER,
+    STORED_TERMS_HEADER,
+];
 
 fn build_etag(cached: &OpenCacheFile) -> String {
     let since = cached.fetched_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -4,6 +4,7 @@
 //!
 //! Not here: answering a request from a file or with a fetch (`cached_page_service`).
 
+pub(crate) mod cache_directives;
 pub(crate) mod cacheability;
 pub(crate) mod export;
 pub(crate) mod export_target;
@@ -15,11 +16,13 @@ pub(crate) mod outcome;
 pub(crate) mod page_variant;
 pub(crate) mod quota_enforcement;
 pub(crate) mod response_memory;
+pub(crate) mod storage_terms;
 pub(crate) mod suffix_folder;
 pub(crate) mod surrogate_key;
 pub(crate) mod tar_archive;
 pub(crate) mod ttl;
 pub(crate) mod variant_limiter;
+pub(crate) mod vary;
 
 mod confined_open;
 mod docroot;

@@ -1,5 +1,5 @@
 //! A cache of errors for a short time (`/x-negativeTTL`), so that many requests for a missing or failing page reach the
-//! render once.
+//! render once. In a farm with `/x-http` it also holds all other responses with a lifetime and without status 200.
 //!
 //! Errors are stored only in memory: programs that read the document root as files must not find an error's text as a
 //! page.
@@ -40,6 +40,8 @@ pub(crate) struct CachedError {
     pub(crate) body: Bytes,
     /// The time at which the request was sent.
     pub(crate) fetch_time: SystemTime,
+    /// Its age at that time.
+    pub(crate) initial_age: Duration,
     pub(crate) expiry: SystemTime,
     /// The flush epoch at the time of the request.
     pub(crate) flush_epoch: u64,
@@ -88,6 +90,11 @@ impl NegativeCache {
         self.errors.clear();
     }
 
+    /// Removes the error at `file`, if there is one.
+    pub(crate) fn remove(&self, file: &Path) {
+        self.errors.remove(file);
+    }
+
     /// Caches an error.
     pub(crate) fn insert(&self, file: &Path, negative: CachedError) {
         if negative.flush_epoch == self.flush_epoch() && negative.expiry > negative.fetch_time {
@@ -115,7 +122,7 @@ impl NegativeCache {
         let is_valid = negative.flush_epoch == self.flush_epoch()
             && now <= negative.expiry
             && is_past
-            && cache.negative_ttls.contains_key(&negative.status.as_u16())
+            && (cache.is_http_cache || cache.negative_ttls.contains_key(&negative.status.as_u16()))
             && !is_touched();
         if !is_valid {
             self.errors.remove(file);
@@ -148,6 +155,7 @@ mod tests {
             headers: HeaderMap::new(),
             body: Bytes::from(vec![b'x'; bytes]),
             fetch_time: fetched,
+            initial_age: Duration::ZERO,
             expiry: fetched + Duration::from_secs(10),
             flush_epoch: epoch,
         }

@@ -33,11 +33,13 @@ pub enum NotCacheableReason {
     Unwritable,
     TooManyVariants,
     PathParameters,
+    Vary,
+    NoLifetime,
 }
 
 impl NotCacheableReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::NoDocroot,
         Self::PathTooLong,
         Self::TemporaryPathTooLong,
@@ -65,6 +67,8 @@ impl NotCacheableReason {
         Self::Unwritable,
         Self::TooManyVariants,
         Self::PathParameters,
+        Self::Vary,
+        Self::NoLifetime,
     ];
 
     /// Returns true if the request's method is the reason.
@@ -101,6 +105,8 @@ impl fmt::Display for NotCacheableReason {
             Self::ParentIsFile => "parent folder is a file",
             Self::Unwritable => "cache file cannot be written",
             Self::PathParameters => "request URL has path parameters",
+            Self::Vary => "response varies by more than the cache compares",
+            Self::NoLifetime => "response has no lifetime and nothing to validate it by",
             Self::TooManyVariants => "too many variants of the page were requested",
         })
     }

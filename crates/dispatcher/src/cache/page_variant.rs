@@ -1,10 +1,12 @@
-//! Variants of pages by query parameters, each in its own cache file: `/ignoreUrlParams` and `/x-cacheKeyParams`.
+//! Variants of pages by query parameters (`/ignoreUrlParams`, `/x-cacheKeyParams`) and by request headers (`Vary`), each
+//! in its own cache file.
 //!
 //! Input: a farm's lists and the query of a request. Output: the name of the cache file, or the result that there is
 //! none.
 //!
 //! The file of `/content/list.html?page=2&utm_source=x` is `content/list.q~.page=2.html` where `page` is a key and
-//! `utm_source` ignored: a flush of `/content/list` includes it, and its type follows from its extension.
+//! `utm_source` ignored: a flush of `/content/list` includes it, and its type follows from its extension. A variant by
+//! headers has its slot behind the parameters: `content/list.q~.page=2~3f.html`.
 //!
 //! Invariants
 //! * Two queries share a file only if their parameters that are not ignored are the same, regardless of the order of
@@ -28,6 +30,8 @@ pub(crate) const TEMPORARY_SUFFIX_BYTES: usize = "_YYYYXXXXXX".len();
 
 /// The mark between a page's name and its parameters, with a dot on either side.
 const VARIANT_MARK: &str = "q~";
+/// The mark between the parameters and the slot of a variant by headers; parameters have it only escaped.
+const HEADER_VARIANT_MARK: char = '~';
 /// The escape set of names: the separators of name parts, and the escape sign itself.
 const VARIANT_NAME_ESCAPE_SET: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'=').remove(b'&');
@@ -79,7 +83,11 @@ pub(crate) fn variant_key<'a>(
     query: Option<&'a str>,
 ) -> Result<Cow<'a, str>, NotCacheableReason> {
     let Some(query) = query else { return Ok(Cow::Borrowed("")) };
-    if cache.ignore_url_params.rules.is_empty() && cache.key_params.rules.is_empty() {
+    let has_lists = !cache.ignore_url_params.rules.is_empty() || !cache.key_params.rules.is_empty();
+    if cache.is_http_cache && cache.key_params.rules.is_empty() {
+        return http_variant_key(cache, query);
+    }
+    if !has_lists {
         return Err(NotCacheableReason::Query);
     }
     let has_keys = !cache.key_params.rules.is_empty();
@@ -96,6 +104,19 @@ pub(crate) fn variant_key<'a>(
     }
     // The order of pairs with the same name may be significant.
     keys.sort_by_cached_key(|pair| parameter_name(pair));
+    Ok(Cow::Owned(keys.join("&")))
+}
+
+/// Returns the key for HTTP, where each query is another resource, in the order of its parameters.
+fn http_variant_key<'a>(
+    cache: &CacheConfig,
+    query: &'a str,
+) -> Result<Cow<'a, str>, NotCacheableReason> {
+    if query.contains(';') || query_pairs(query).count() > MAX_QUERY_PAIRS {
+        return Err(NotCacheableReason::Query);
+    }
+    let is_key = |pair: &&str| parameter_use(cache, pair) != ParameterUse::Ignored;
+    let keys: Vec<&str> = query_pairs(query).filter(is_key).collect();
     Ok(Cow::Owned(keys.join("&")))
 }
 
@@ -152,6 +173,14 @@ fn add_variant_key(file: &Path, key: &str) -> PathBuf {
     file.with_file_name(format!("{stem}.{VARIANT_MARK}.{key}.{extension}"))
 }
 
+/// Returns the file for a slot of the variants by headers of the page with this file.
+pub(crate) fn header_variant_file(page: &Path, slot: u8) -> PathBuf {
+    let name = page.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
+    let mark = if is_variant_file(page) { "" } else { ".q~." };
+    page.with_file_name(format!("{stem}{mark}{HEADER_VARIANT_MARK}{slot:02x}.{extension}"))
+}
+
 /// Returns the page name of a variant's file; `None` for a file that is not a variant.
 pub(crate) fn variant_base_name(name: &str) -> Option<String> {
     let (stem, rest) = name.split_once(&format!(".{VARIANT_MARK}."))?;
@@ -166,9 +195,10 @@ pub(crate) fn variant_url(file: &str) -> (String, Option<String>) {
     let parts = name.split_once(&format!(".{VARIANT_MARK}.")).zip(variant_base_name(name));
     let Some(((_, rest), base)) = parts else { return (format!("/{file}"), None) };
     let key = rest.rsplit_once('.').map_or(rest, |(key, _)| key);
+    let key = key.split(HEADER_VARIANT_MARK).next().unwrap_or(key);
     let query = percent_decode_str(key).decode_utf8_lossy().into_owned();
     let path = if folder.is_empty() { format!("/{base}") } else { format!("/{folder}/{base}") };
-    (path, Some(query))
+    (path, (!query.is_empty()).then_some(query))
 }
 
 /// Returns true if a cache file is that of a variant.
@@ -188,7 +218,8 @@ pub(crate) fn variants_handle(file: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::{
-        is_variant_file, variant_base_name, variant_file, variant_key, variant_url, variants_handle,
+        header_variant_file, is_variant_file, variant_base_name, variant_file, variant_key,
+        variant_url, variants_handle,
     };
     use crate::cache::not_cacheable_reason::NotCacheableReason;
     use crate::config::any_syntax::ConfigSources;
@@ -267,6 +298,16 @@ mod tests {
             file("/a/list.html", &"x".repeat(240)),
             Err(NotCacheableReason::TemporaryPathTooLong)
         );
+        for (page, expected, url, query) in [
+            ("a/list.html", "a/list.q~.~07.html", "/a/list.html", None),
+            ("list.q~.page=2.html", "list.q~.page=2~07.html", "/list.html", Some("page=2")),
+            ("a.html.s~/b.c.html", "a.html.s~/b.c.q~.~07.html", "/a.html/b.c.html", None),
+        ] {
+            let file = header_variant_file(Path::new(page), 7);
+            assert_eq!(file.to_str(), Some(expected));
+            assert!(is_variant_file(&file));
+            assert_eq!(variant_url(expected), (url.to_owned(), query.map(str::to_owned)));
+        }
         let handle = variants_handle(Path::new("a/list.print.html"));
         assert_eq!(handle.to_str(), Some("a/list.print.q~"));
     }

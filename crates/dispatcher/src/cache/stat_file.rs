@@ -1,7 +1,8 @@
 //! `.stat` files: the time of the last change below a folder.
 //!
 //! The level of a folder is the number of its components below the document root. `.stat` files exist at the levels 0
-//! to `statfileslevel`; the nearest one above a file counts, not the newest.
+//! to `statfileslevel`; the nearest one above a file counts, not the newest. When a file is stored, the folders above it
+//! get the ones that they lack, so that a flush elsewhere does not make it stale.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,7 +13,8 @@ use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, Timestamps, fstat, futimens, openat, statat,
+    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timestamps, fstat, futimens, openat,
+    renameat_with, statat,
 };
 use rustix::io::Errno;
 
@@ -20,6 +22,7 @@ use super::confined_open;
 use super::docroot::{Docroot, OpenCacheFile, TEMPORARY_FOLDER};
 use super::file_time::{same_timestamps, to_system_time};
 use crate::cache::freshness::FreshnessInput;
+use crate::cache::suffix_folder;
 use crate::config::{CacheConfig, StatFileLayout};
 
 const STAT_FILE_NAME: &str = ".stat";
@@ -45,7 +48,12 @@ impl Docroot {
             is_marked: cached.marked_at.is_some(),
             flush_time: touched.map(|touched| touched.touched_at),
             previous_flush_time: touched.and_then(|touched| touched.previous_touch),
-            expiry: cached.expires_at,
+            // A file from another program, or from before the farm obeyed HTTP, has no lifetime.
+            expiry: if cache.is_http_cache && cached.terms().is_none() {
+                Some(SystemTime::UNIX_EPOCH)
+            } else {
+                cached.expires_at
+            },
         }
     }
 
@@ -70,6 +78,57 @@ impl Docroot {
         let depth = folder.components().count();
         let above = depth.saturating_sub(usize::try_from(level).unwrap_or(usize::MAX));
         folder.ancestors().skip(above).find_map(|folder| self.stat_file_times_in(folder))
+    }
+
+    /// Creates the stat files that the folders above a stored file lack, with the time of the one that counted there until
+    /// now.
+    pub(crate) fn create_missing_stat_files(
+        &self,
+        file: &Path,
+        cache: &CacheConfig,
+    ) -> io::Result<()> {
+        let StatFileLayout::Level(level) = &cache.stat_files else { return Ok(()) };
+        let level = usize::try_from(*level).unwrap_or(usize::MAX);
+        let mut folder = PathBuf::new();
+        for component in file.parent().unwrap_or(Path::new("")).components().take(level) {
+            let name = component.as_os_str();
+            // Suffixes are made up by visitors, and each would leave a file that is never evicted.
+            if name.to_str().is_none_or(suffix_folder::is_suffix_folder_name) {
+                return Ok(());
+            }
+            folder.push(name);
+            if self.stat_file_times_in(&folder).is_none() {
+                self.create_stat_file_in(&folder, cache.mode)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn create_stat_file_in(&self, folder: &Path, mode: u32) -> io::Result<()> {
+        let above = self.nearest_stat_file_times(folder);
+        let touched = above.map_or(SystemTime::UNIX_EPOCH, |above| above.touched_at);
+        let before = above.and_then(|above| above.previous_touch).unwrap_or(SystemTime::UNIX_EPOCH);
+        let name = self.new_temporary_name();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode & 0o777);
+        let created = openat(&self.temporary_fd, name.as_str(), flags, mode)?;
+        let last_access = same_timestamps(before).last_access;
+        // It appears with its time, as a newer one would make the files below it stale.
+        let placed = futimens(&created, &Timestamps { last_access, ..same_timestamps(touched) })
+            .and_then(|()| confined_open::open_folder_below(self.root_fd(), folder))
+            .and_then(|opened| {
+                let (from, to) = (name.as_str(), STAT_FILE_NAME);
+                renameat_with(&self.temporary_fd, from, opened, to, RenameFlags::NOREPLACE)
+            });
+        if placed.is_ok() {
+            return Ok(());
+        }
+        confined_open::unlink_if_present(self.temporary_fd.as_fd(), OsStr::new(&name))?;
+        match placed {
+            // A flush was faster, or the folder was removed meanwhile.
+            Err(Errno::EXIST | Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(()),
+            placed => Ok(placed?),
+        }
     }
 
     /// Touches the stat files that a change of `handle` concerns, except those already in `touched`, and adds them

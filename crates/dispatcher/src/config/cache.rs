@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tympan_notation::ByteSize;
 
-use super::access_list::{AccessList, RuleVerdict, read_access_list};
+use super::access_list::{AccessList, RuleVerdict, read_access_list, read_path_list};
 use super::disk_quota::DiskQuota;
 use super::reader::{ConfigEntry, ConfigReader};
 use crate::cache::freshness::GracePeriod;
 use crate::config::any_syntax::ConfigBlock;
+use crate::config::glob::DispatcherGlob;
 
 /// The layout of `.stat` files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +102,10 @@ pub struct CacheConfig {
     pub revalidate: RevalidateMode,
     /// True if `stale-while-revalidate` and `stale-if-error` of renders are honored (`/x-staleDirectives`).
     pub obeys_stale_directives: bool,
+    /// True if the rules of HTTP decide what is stored and how long it is used (`/x-http` of the farm).
+    pub is_http_cache: bool,
+    /// The lifetime of responses that state none, in a farm with `/x-http` (`/x-defaultTTL`); zero for none.
+    pub default_lifetime: Duration,
     /// The time for which errors are cached, by status (`/x-negativeTTL`).
     pub negative_ttls: BTreeMap<u16, Duration>,
 }
@@ -139,19 +144,39 @@ impl Default for CacheConfig {
             disk_quota: DiskQuota::default(),
             revalidate: RevalidateMode::Never,
             obeys_stale_directives: false,
+            is_http_cache: false,
+            default_lifetime: Duration::ZERO,
             negative_ttls: BTreeMap::new(),
         }
     }
 }
 
 impl CacheConfig {
+    /// Switches on what a shared HTTP cache always does.
+    pub(super) fn apply_http_rules(&mut self) {
+        self.is_http_cache = true;
+        self.enable_ttl = true;
+        self.obeys_stale_directives = true;
+        if self.revalidate == RevalidateMode::Never {
+            self.revalidate = RevalidateMode::Expired;
+        }
+    }
+
+    /// Returns true if a list names a response header; an entry with a star is a pattern.
+    pub(crate) fn stores_header(&self, name: &str) -> bool {
+        self.headers.iter().any(|own| match own.contains('*') {
+            true => DispatcherGlob::new(own).matches(name),
+            false => own == name,
+        })
+    }
+
     /// Returns the time limits for serving flushed files.
     pub(crate) fn stale_limits(&self) -> GracePeriod {
         GracePeriod { grace: self.grace_period, has_window: !self.flush_window.is_zero() }
     }
 }
 
-pub(super) const CACHE_KEYS: [&str; 32] = [
+pub(super) const CACHE_KEYS: [&str; 33] = [
     "docroot",
     "statfile",
     "statfileslevel",
@@ -184,6 +209,7 @@ pub(super) const CACHE_KEYS: [&str; 32] = [
     "x-revalidate",
     "x-staleDirectives",
     "x-negativeTTL",
+    "x-defaultTTL",
 ];
 
 pub(super) fn read_cache(reader: &mut ConfigReader, block: &ConfigBlock) -> CacheConfig {
@@ -206,7 +232,11 @@ pub(super) fn read_cache(reader: &mut ConfigReader, block: &ConfigBlock) -> Cach
                 let is_of_flushes = entry.name() == "invalidate";
                 let safe = if is_of_flushes { RuleVerdict::Allow } else { RuleVerdict::Deny };
                 let block = reader.read_block(&entry);
-                let Some(list) = block.map(|block| read_access_list(reader, block, safe)) else {
+                let read = |block| match entry.name() {
+                    "rules" => read_path_list(reader, block),
+                    _ => read_access_list(reader, block, safe),
+                };
+                let Some(list) = block.map(read) else {
                     continue;
                 };
                 match entry.name() {
@@ -289,6 +319,7 @@ fn read_extension_key(reader: &mut ConfigReader, entry: &ConfigEntry<'_>, cache:
         "x-stripIgnored" => {
             cache.strips_ignored_params = reader.read_boolean(entry).unwrap_or(false)
         }
+        "x-defaultTTL" => cache.default_lifetime = reader.read_seconds(entry).unwrap_or_default(),
         "x-flushWindow" => cache.flush_window = reader.read_seconds(entry).unwrap_or_default(),
         "x-compress" => cache.compress = reader.read_boolean(entry).unwrap_or(false),
         "x-refetchHot" => cache.refetch_hot = reader.read_number(entry).unwrap_or(0),

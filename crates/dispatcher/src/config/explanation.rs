@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, Method};
 use serde::Serialize;
+use tympan_web::http_date::format_http_date;
 
 use crate::Error;
 use crate::cache::STALE_MARK_MODE;
@@ -264,7 +265,7 @@ fn explain_cache(
         }),
         expiry: expires,
     };
-    let fetched = httpdate::fmt_http_date(fetched);
+    let fetched = format_http_date(fetched).unwrap_or_default();
     explanation.state = Some(match assess_freshness(facts, cache.stale_limits()) {
         CacheFileFreshness::Valid => format!("fresh, fetched {fetched}"),
         CacheFileFreshness::Expired => format!("expired, fetched {fetched}"),

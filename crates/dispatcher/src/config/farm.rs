@@ -96,6 +96,8 @@ pub struct FarmConfig {
     pub position: SourcePosition,
     /// True if `X-Dispatcher-Info` is answered.
     pub answers_info_requests: bool,
+    /// True if the farm is a shared HTTP cache, and not the cache that Adobe documents (`/x-http`).
+    pub is_http_cache: bool,
     /// The request headers that are forwarded to the renders.
     pub client_headers: ClientHeaderPolicy,
     /// The virtual hosts that the farm serves.
@@ -155,6 +157,7 @@ impl FarmConfig {
             name: key.name.clone(),
             position: key.position.clone(),
             answers_info_requests: false,
+            is_http_cache: false,
             client_headers: ClientHeaderPolicy::Only(Vec::new()),
             virtual_hosts: Vec::new(),
             renders: Vec::new(),
@@ -184,7 +187,7 @@ impl FarmConfig {
     }
 }
 
-pub(super) const FARM_KEYS: [&str; 27] = [
+pub(super) const FARM_KEYS: [&str; 28] = [
     "info",
     "clientheaders",
     "virtualhosts",
@@ -207,6 +210,7 @@ pub(super) const FARM_KEYS: [&str; 27] = [
     "homepage",
     "x-cacheStatus",
     "x-health",
+    "x-http",
     "x-passFlushes",
     "x-share",
     "x-siblings",
@@ -278,6 +282,12 @@ pub(super) fn read_farm_sections(
             _ => read_farm_switch(reader, &entry, &mut farm),
         }
     }
+    if farm.is_http_cache {
+        farm.sends_cache_status = true;
+        if let Some(cache) = &mut farm.cache {
+            cache.apply_http_rules();
+        }
+    }
     farm
 }
 
@@ -336,6 +346,7 @@ fn read_farm_switch(reader: &mut ConfigReader, entry: &ConfigEntry<'_>, farm: &m
             farm.unavailable_penalty = Duration::from_millis(u64::from(tenths) * 100);
         }
         "failover" => farm.has_failover = reader.read_boolean(entry).unwrap_or(false),
+        "x-http" => farm.is_http_cache = reader.read_boolean(entry).unwrap_or(false),
         "x-cacheStatus" => farm.sends_cache_status = reader.read_boolean(entry).unwrap_or(false),
         "x-passFlushes" => {
             farm.passes_flushes_to_siblings = reader.read_boolean(entry).unwrap_or(false)

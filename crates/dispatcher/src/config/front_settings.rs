@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_web::body_limit::MinReadRate;
 use tympan_web::ip_network::IpNetwork;
@@ -20,7 +21,7 @@ use crate::config::setting_text::settings_error;
 
 /// `[dispatcher.front]`. Certificates, trusted proxies and rates are reloaded with the configuration; changes of other
 /// settings take effect at the next start.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FrontSettings {
     /// The certificates; with at least one the dispatcher speaks TLS. A visitor gets the first certificate whose names
@@ -58,7 +59,7 @@ pub struct FrontSettings {
 }
 
 /// `[[dispatcher.front.certificate]]`: files in PEM.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateSettings {
     /// The certificate and the intermediate certificates.

@@ -30,6 +30,7 @@ mod fragment;
 mod health;
 mod reader;
 mod render;
+mod request_element;
 mod variant_limit;
 mod virtual_host;
 
@@ -43,9 +44,10 @@ pub use farm::{
     AuthCheckerConfig, ClientHeaderPolicy, FarmConfig, SessionManagementConfig, ShareConfig,
     StatisticsCategory, StickyConfig, VanityUrlsConfig,
 };
-pub use filter::{FilterMatcher, FilterRule, REQUEST_ELEMENT_KEYS, RequestElement};
+pub use filter::{FilterMatcher, FilterRule};
 pub use health::HealthRules;
 pub use render::RenderConfig;
+pub use request_element::{REQUEST_ELEMENT_KEYS, RequestElement};
 pub use variant_limit::{OverLimitAction, VariantLimit};
 pub use virtual_host::VirtualHostPattern;
 pub(crate) use virtual_host::{is_literal_pattern, parse_host, split_port};

@@ -42,6 +42,22 @@ impl RulePattern {
         }
     }
 
+    /// Returns true if the pattern matches selectors: together, or one by one; a rule on the safe side matches if any of
+    /// them does, another one only if all do.
+    #[must_use]
+    pub(crate) fn matches_selectors(
+        &self,
+        selectors: &str,
+        if_broken: BrokenPatternPolicy,
+    ) -> bool {
+        let matches = |selector: &str| self.matches(selector, if_broken);
+        matches(selectors)
+            || match if_broken {
+                BrokenPatternPolicy::MatchAll => selectors.split('.').any(matches),
+                BrokenPatternPolicy::MatchNone => selectors.split('.').all(matches),
+            }
+    }
+
     /// Returns true if the pattern matches an absent element.
     ///
     /// A regular expression is matched against the empty text; of globs only `""` means absence, as otherwise `"*"` on

@@ -10,6 +10,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_notation::DurationText;
 use tympan_web::tls::{TlsIdentity, TlsTrust};
@@ -20,7 +21,7 @@ use crate::config::front_settings::{CertificateSettings, FrontSettings};
 use crate::request::https_redirect::HttpsRedirectSettings;
 
 /// `[dispatcher]`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DispatcherSettings {
     /// If true, the rules of `[[dispatcher.host]]` also change the page that is looked up and requested; default true.
@@ -62,7 +63,7 @@ pub struct DispatcherSettings {
 }
 
 /// `[dispatcher.renders]`: files in PEM.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RenderTlsSettings {
     /// The certificates that must have signed those of renders; default those of the system.
@@ -106,18 +107,19 @@ impl RenderTlsSettings {
 }
 
 /// `[dispatcher.admin]`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminSettings {
     /// The address to listen on; default: none.
     pub address: Option<SocketAddr>,
     /// The token, sent as `Authorization: Bearer …`, that clients on other machines need to read, and all clients need
     /// to change something; at least 16 characters. Default: only this machine can read, and changes are not possible.
+    #[schemars(extend("x-secret" = true))]
     pub token: Option<String>,
 }
 
 /// `[dispatcher.warm_up]`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WarmUpSettings {
     /// A file that names pages: a URL or a path on each line, a sitemap, or an access log, whose most requested pages
@@ -134,7 +136,7 @@ pub struct WarmUpSettings {
 }
 
 /// `[[dispatcher.host]]`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
     /// The host names, which may contain `*` and `?`; without any, the rules apply to every host.
@@ -152,7 +154,7 @@ pub struct HostSettings {
 }
 
 /// `[[dispatcher.host.rule]]`: a pattern and one of `rewrite`, `redirect`, `proxy`, `answer` and `pass`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleSettings {
     /// The regular expression that must match within the decoded path, as left by earlier rules; default any path.
@@ -205,7 +207,7 @@ pub struct RuleSettings {
 }
 
 /// `[[dispatcher.host.access]]`: requests that are refused.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessSettings {
     /// The path to check: `"url"`, the path as sent or as changed by a rewrite with `pass_through`, as in `<Location>`;
@@ -223,7 +225,7 @@ pub struct AccessSettings {
 }
 
 /// A condition of a rule.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConditionSettings {
     /// The text to test, with variables such as `%{HTTP_HOST}`, `%{REQUEST_URI}` (the path of the URL) or

@@ -12,6 +12,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Either, Full, StreamBody};
 use tokio::sync::watch;
 
+use crate::cache::vary::VarySelection;
+
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body type of every response.
@@ -36,6 +38,10 @@ pub(crate) struct FetchedPage {
     pub(crate) render: String,
     /// The text that states if it is (or will be) in the cache.
     pub(crate) cache_info: String,
+    /// The request headers that select it; `None` if it is for everyone.
+    pub(crate) selection: Option<VarySelection>,
+    /// True if it is for requests with and without `Authorization`.
+    pub(crate) shares_authorized: bool,
 }
 
 /// The body of a fetched page.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use http::StatusCode;
 use parking_lot::{Mutex, RwLock};
@@ -62,7 +62,7 @@ pub(crate) enum DispatcherCounter {
     VariantsReplaced,
     CoalescingFailures,
     CookiesOmitted,
-    VariesOmitted,
+    HeaderVariants,
 }
 
 /// All counters with their name and help text.
@@ -275,10 +275,11 @@ const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
          those that are for one visitor.",
     ),
     (
-        DispatcherCounter::VariesOmitted,
-        "varies_omitted",
-        "Pages that were stored although their `Vary` allows different responses for one URL; only the URL \
-         distinguishes cached pages.",
+        DispatcherCounter::HeaderVariants,
+        "header_variants",
+        "Pages that were stored for visitors with the same values of the request headers that their `Vary` names; if \
+         it rises as fast as the misses, each visitor has values of their own, and the farm should not pass that \
+         header on (`/clientheaders`).",
     ),
 ];
 
@@ -381,6 +382,15 @@ pub(crate) const OUTCOME_NAMES: [&str; 4] = ["hit", "stale", "miss", "pass"];
 pub(crate) struct PrefixCounter {
     all_requests: AtomicU64,
     from_cache: AtomicU64,
+    /// True if the prefix lost its place to another one; it is then looked up again at each request.
+    is_displaced: AtomicBool,
+}
+
+impl PrefixCounter {
+    fn add(&self, all_requests: u64, from_cache: u64) {
+        self.all_requests.fetch_add(all_requests, Ordering::Relaxed);
+        self.from_cache.fetch_add(from_cache, Ordering::Relaxed);
+    }
 }
 
 /// The maximum number of prefixes counted separately; requests below others are counted together.
@@ -438,25 +448,35 @@ impl FarmMetrics {
 
     fn record_request(&self, served: &PrefixCounter, path: &str, outcome: CacheOutcome) {
         self.heavy_hitters.count_request(path);
-        served.all_requests.fetch_add(1, Ordering::Relaxed);
-        if matches!(outcome, CacheOutcome::Hit | CacheOutcome::NegativeHit | CacheOutcome::Stale) {
-            served.from_cache.fetch_add(1, Ordering::Relaxed);
+        let is_from_cache =
+            matches!(outcome, CacheOutcome::Hit | CacheOutcome::NegativeHit | CacheOutcome::Stale);
+        // A response in memory keeps the counter that it was stored with.
+        match served.is_displaced.load(Ordering::Relaxed) {
+            true => self.known_prefix_counter(path).add(1, u64::from(is_from_cache)),
+            false => served.add(1, u64::from(is_from_cache)),
         }
     }
 
-    /// Returns the counter for the prefix of `path`, a new one if there is none yet.
+    /// Returns the counter for the prefix of `path`, a new one if there is none yet. If there is no place for it, it takes
+    /// that of the prefix with the fewest requests, which are then counted among the others. Made-up paths therefore
+    /// displace each other, and not the folders of the site.
     pub(crate) fn prefix_counter(&self, path: &str) -> Arc<PrefixCounter> {
         let prefix = path_prefix(path);
-        let find = |prefixes: &BTreeMap<String, Arc<PrefixCounter>>| {
-            let overflow = (prefixes.len() >= MAX_PREFIXES).then_some(&self.other_prefixes);
-            prefixes.get(prefix).or(overflow).cloned()
-        };
-        if let Some(served) = find(&self.prefixes.read()) {
-            return served;
+        if let Some(served) = self.prefixes.read().get(prefix) {
+            return Arc::clone(served);
         }
         let mut prefixes = self.prefixes.write();
-        let existing = find(&prefixes);
-        existing.unwrap_or_else(|| Arc::clone(prefixes.entry(prefix.to_owned()).or_default()))
+        if prefixes.len() >= MAX_PREFIXES && !prefixes.contains_key(prefix) {
+            let requests = |served: &PrefixCounter| served.all_requests.load(Ordering::Relaxed);
+            let least = prefixes.iter().min_by_key(|(_, served)| requests(served));
+            let least = least.map(|(prefix, _)| prefix.clone());
+            if let Some(displaced) = least.and_then(|prefix| prefixes.remove(&prefix)) {
+                displaced.is_displaced.store(true, Ordering::Relaxed);
+                let from_cache = displaced.from_cache.load(Ordering::Relaxed);
+                self.other_prefixes.add(requests(&displaced), from_cache);
+            }
+        }
+        Arc::clone(prefixes.entry(prefix.to_owned()).or_default())
     }
 
     /// Returns the counter for the prefix of `path` if it is counted separately, else that for all others.
@@ -467,7 +487,7 @@ impl FarmMetrics {
 
     /// Returns the URL pattern of `path` if no warning `kind` was given for it yet; `None` otherwise.
     pub(crate) fn first_warning(&self, kind: &'static str, path: &str) -> Option<String> {
-        let name = path.rsplit('/').next().unwrap_or_default();
+        let name = path.split('/').find(|name| has_extension(name)).unwrap_or_default();
         let extension = name.rfind('.').and_then(|at| name.get(at..)).unwrap_or_default();
         let pattern = format!("{}/*{extension}", path_prefix(path).trim_end_matches('/'));
         let mut warned = self.warned_patterns.lock();
@@ -732,8 +752,24 @@ fn outcome_index(outcome: CacheOutcome) -> Option<usize> {
     }
 }
 
-/// Returns the first two folders of a path.
+/// The folder under which renders serve client libraries. Other names with a dot are those of resources.
+const CLIENT_LIBRARY_FOLDER: &str = "etc.clientlibs";
+
+/// Returns true if a name consists of a resource's name, an extension, and possibly selectors. What follows it in a path
+/// is a suffix.
+fn has_extension(name: &str) -> bool {
+    name.find('.').is_some_and(|at| at > 0) && name != CLIENT_LIBRARY_FOLDER
+}
+
+/// Returns the first two folders of a path. Selectors, extensions and suffixes, which visitors can make up, are no part of
+/// it.
 fn path_prefix(path: &str) -> &str {
+    let mut names = path.split_inclusive('/');
+    let mut folders_end = 0;
+    for name in names.by_ref().take_while(|name| !has_extension(name.trim_end_matches('/'))) {
+        folders_end += name.len();
+    }
+    let path = path.get(..folders_end).unwrap_or(path);
     let mut slashes = path.match_indices('/').skip(1).map(|(at, _)| at);
     let end = match (slashes.next(), slashes.next()) {
         (_, Some(second)) => second,
@@ -762,6 +798,12 @@ mod tests {
             ("/content/a.html", "/content"),
             ("/content/site/en.html", "/content/site"),
             ("/content/site/en/a.html", "/content/site"),
+            ("/content/site.made.up.html", "/content"),
+            ("/content/site.made.up.html/a/suffix", "/content"),
+            ("/content.made.up.html/a/suffix", "/"),
+            ("/content.html/a/suffix/x", "/"),
+            ("/content/.hidden/a", "/content/.hidden"),
+            ("/etc.clientlibs/site/main.css", "/etc.clientlibs/site"),
         ] {
             assert_eq!(path_prefix(path), expected, "{path}");
         }
@@ -772,8 +814,47 @@ mod tests {
         }
         let prefixes = farm_metrics.prefix_ratios();
         assert_eq!(prefixes.len(), MAX_PREFIXES + 1);
-        assert_eq!(prefixes[0].prefix, "(other)");
+        assert_eq!((prefixes[0].prefix.as_str(), prefixes[0].requests), ("(other)", 100));
         assert_eq!(prefixes.iter().map(|prefix| prefix.requests).sum::<u64>(), 200);
+    }
+
+    #[test]
+    fn made_up_paths_do_not_displace_the_folders_of_the_site() {
+        let farm_metrics = FarmMetrics::default();
+        let served = |path: &str| {
+            farm_metrics.count_request(path, CacheOutcome::Hit, StatusCode::OK);
+        };
+        for number in 0..MAX_PREFIXES * 3 {
+            served(&format!("/made{number}/up/page.html"));
+        }
+        let stored = farm_metrics.prefix_counter("/content/site/en.html");
+        for path in ["/content/site/en.html", "/content/site.html"] {
+            served(path);
+            served(path);
+        }
+        for number in 0..MAX_PREFIXES * 3 {
+            served(&format!("/content/site{number}.x{number}.html/suffix"));
+            served(&format!("/more{number}/up/page.html"));
+        }
+        let requests = |prefix: &str| {
+            let prefixes = farm_metrics.prefix_ratios().into_iter();
+            prefixes.filter(|ratio| ratio.prefix == prefix).map(|ratio| ratio.requests).sum::<u64>()
+        };
+        assert_eq!(requests("/content/site"), 2);
+        assert_eq!(requests("/content"), 2 + 300);
+        let all: u64 = farm_metrics.prefix_ratios().iter().map(|ratio| ratio.requests).sum();
+        assert_eq!(all, 4 + 3 * 300);
+        // The counter that a stored response keeps is followed after it lost its place.
+        for number in 0..MAX_PREFIXES {
+            (0..3).for_each(|_| served(&format!("/popular{number}/up/page.html")));
+        }
+        assert_eq!(requests("/content/site"), 0);
+        let others = requests("(other)");
+        farm_metrics.count_request_with(&stored, "/content/site/en.html", CacheOutcome::Hit);
+        assert_eq!(requests("(other)"), others + 1);
+        served("/content/site/en.html");
+        farm_metrics.count_request_with(&stored, "/content/site/en.html", CacheOutcome::Hit);
+        assert_eq!(requests("/content/site"), 2);
     }
 
     #[test]
@@ -800,7 +881,7 @@ mod tests {
             ("vary", "/content/site/en/a.json", Some("/content/site/*.json")),
             ("cookie", "/content/site/en.html", Some("/content/site/*.html")),
             ("cookie", "/a", Some("/*")),
-            ("cookie", "/content/b.html/c", Some("/content/b.html/*")),
+            ("cookie", "/content/b.html/c.x", Some("/content/*.html")),
         ] {
             assert_eq!(
                 farm_metrics.first_warning(kind, path).as_deref(),

@@ -22,6 +22,8 @@ pub(crate) struct RequestExchange<'a> {
     pub(crate) outcome: CacheOutcome,
     /// True if a visitor chose the URL, as opposed to an include or an error document.
     pub(crate) is_visitor_request: bool,
+    /// True if it waited for a page that was for visitors with other headers.
+    pub(crate) has_waited_in_vain: bool,
 }
 
 impl<'a> RequestExchange<'a> {
@@ -35,6 +37,7 @@ impl<'a> RequestExchange<'a> {
             warning: None,
             outcome: CacheOutcome::Bypassed,
             is_visitor_request: false,
+            has_waited_in_vain: false,
         }
     }
 

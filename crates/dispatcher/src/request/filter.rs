@@ -20,7 +20,7 @@ use tympan_web::sling_url::{
     SlingUrlReading, mangle_namespaces, strip_parameters, strip_to_slashes, unmangle_namespaces,
 };
 
-use crate::config::pattern::{BrokenPatternPolicy, RulePattern};
+use crate::config::pattern::RulePattern;
 use crate::config::{FilterMatcher, FilterRule, RequestElement, RuleVerdict};
 use crate::request::view::RequestView;
 
@@ -247,7 +247,7 @@ impl<'a> FilterSubject<'a> {
                 return self.query.is_test_met(verdict, test);
             }
             RequestElement::Selectors => match reading.selectors {
-                Some(selectors) => return matches_selectors(pattern, selectors, verdict),
+                Some(selectors) => return pattern.matches_selectors(selectors, if_broken),
                 None => None,
             },
             RequestElement::Extension => reading.extension,
@@ -258,16 +258,6 @@ impl<'a> FilterSubject<'a> {
             None => pattern.matches_absence(if_broken),
         }
     }
-}
-
-fn matches_selectors(pattern: &RulePattern, selectors: &str, verdict: RuleVerdict) -> bool {
-    let if_broken = verdict.if_broken();
-    let matches = |selector: &str| pattern.matches(selector, if_broken);
-    matches(selectors)
-        || match if_broken {
-            BrokenPatternPolicy::MatchAll => selectors.split('.').any(matches),
-            BrokenPatternPolicy::MatchNone => selectors.split('.').all(matches),
-        }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tympan_web::request_head;
 
@@ -25,7 +26,7 @@ const ACME_CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
 const MAX_CHALLENGE_BYTES: u64 = 4096;
 
 /// `[dispatcher.https_redirect]`; changes take effect at the next start.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpsRedirectSettings {
     /// The address to listen on, such as `"0.0.0.0:80"`; default: none. Set it where the dispatcher itself speaks TLS

@@ -36,6 +36,15 @@ impl VanityList {
         count
     }
 
+    /// Replaces the URLs by those of a fetched list; returns false if the text is no list.
+    fn replace_by_list(&self, text: &str) -> bool {
+        let is_list = is_vanity_list(text);
+        if is_list {
+            self.replace_urls(text);
+        }
+        is_list
+    }
+
     /// Loads the list stored by the last run.
     pub(crate) fn load_file(&self, file: &Path, runtime: &DispatcherRuntime) {
         if let Ok(text) = std::fs::read_to_string(file) {
@@ -58,19 +67,24 @@ impl VanityList {
         }
         loop {
             match fetch_vanity_list(upstream, &urls.url).await {
-                Some(text) => {
-                    self.replace_urls(&text);
+                Some(text) if self.replace_by_list(&text) => {
                     if let Some(file) = &urls.list_file {
                         store_vanity_list(file, &text);
                     }
                 }
-                None => runtime.log.write(&runtime.clock, LogLevel::Warn, || {
+                Some(_) | None => runtime.log.write(&runtime.clock, LogLevel::Warn, || {
                     format!("Unable to fetch vanity URLs from {}", urls.url)
                 }),
             }
             tokio::time::sleep(urls.fetch_interval).await;
         }
     }
+}
+
+/// Returns true if a text is a list of paths, if only an empty one. A login page or a report of an error is not.
+fn is_vanity_list(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.all(|line| line.starts_with(['/', '#']))
 }
 
 async fn fetch_vanity_list(upstream: &Upstream, url: &str) -> Option<String> {
@@ -93,5 +107,24 @@ fn store_vanity_list(file: &Path, text: &str) {
     });
     if let Err(error) = outcome {
         tracing::warn!(file = %file.display(), reason = %error, "cannot store the vanity URLs");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::VanityList;
+
+    #[test]
+    fn what_is_no_list_keeps_the_old_one() {
+        let list = VanityList::default();
+        assert!(list.replace_by_list("/a\r\n\n# comment\n /b \n"));
+        for other in ["<html>\n/c\n</html>", "{\"error\": 1}", "/c\nSign in"] {
+            assert!(!list.replace_by_list(other), "{other}");
+            assert!(list.contains("/a") && list.contains("/b") && !list.contains("/c"), "{other}");
+        }
+        assert!(list.replace_by_list("/c\n"));
+        assert!(list.contains("/c") && !list.contains("/a"));
+        assert!(list.replace_by_list(""));
+        assert!(!list.contains("/c"));
     }
 }

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
     VIA,
 };
@@ -26,7 +26,8 @@ const SERVER_AGENT_HEADER: HeaderName = HeaderName::from_static("server-agent");
 const DISPATCHER_AGENT_VALUE: HeaderValue = HeaderValue::from_static("Communique-Dispatcher");
 /// The header that tells a render that includes are processed (ESI 1.0, section 6).
 const SURROGATE_CAPABILITY_HEADER: HeaderName = HeaderName::from_static("surrogate-capability");
-const SSI_CAPABILITY_VALUE: HeaderValue = HeaderValue::from_static("tympan=\"SSI/1.0\"");
+const SSI_CAPABILITY_VALUE: HeaderValue =
+    HeaderValue::from_static("tympan=\"Surrogate/1.0 SSI/1.0\"");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
@@ -35,6 +36,18 @@ const FORWARDED_CIPHER: HeaderName = HeaderName::from_static("x-forwarded-ssl-ci
 const FORWARDED_KEY_SIZE: HeaderName = HeaderName::from_static("x-forwarded-ssl-keysize");
 const FORWARDED_SESSION: HeaderName = HeaderName::from_static("x-forwarded-ssl-session-id");
 const FORWARDED_CERTIFICATE: HeaderName = HeaderName::from_static("x-forwarded-ssl-client-cert");
+
+/// The headers about the visitor's connection, which are sent whatever the policy for client headers is.
+const ADDED_HEADERS: [HeaderName; 8] = [
+    VIA,
+    FORWARDED_FOR,
+    FORWARDED_PORT,
+    FORWARDED_SSL,
+    FORWARDED_CIPHER,
+    FORWARDED_KEY_SIZE,
+    FORWARDED_SESSION,
+    FORWARDED_CERTIFICATE,
+];
 
 /// The number of dispatchers after which a request is considered to loop.
 const MAX_DISPATCHER_HOPS: usize = 8;
@@ -59,6 +72,31 @@ pub(crate) fn request_headers(
         headers.insert(REFUSED_READINGS, refused);
     }
     headers
+}
+
+/// Returns true if requests to renders for the same URL may differ in the header `name`, when the client's headers are
+/// forwarded by this policy and responses are to be stored.
+pub(crate) fn may_differ_between_requests(policy: &ClientHeaderPolicy, name: &HeaderName) -> bool {
+    let is_constant = is_hop_by_hop(name)
+        || CONDITIONAL_HEADERS.contains(name)
+        || [
+            ACCEPT_ENCODING,
+            CONTENT_LENGTH,
+            EXPECT,
+            REFUSED_READINGS,
+            SERVER_AGENT_HEADER,
+            SURROGATE_CAPABILITY_HEADER,
+        ]
+        .contains(name);
+    if is_constant {
+        return false;
+    }
+    match policy {
+        ClientHeaderPolicy::All => true,
+        ClientHeaderPolicy::Only(names) => {
+            ADDED_HEADERS.contains(name) || names.iter().any(|own| own == name.as_str())
+        }
+    }
 }
 
 /// Returns the readings of the path that the filter refuses although it permits the literal text.
@@ -107,8 +145,19 @@ pub(crate) fn proxy_headers(
             headers.remove(name);
         }
     }
+    join_cookie_lines(&mut headers);
     add_dispatcher_headers(&mut headers, request);
     headers
+}
+
+/// Joins the cookie lines of HTTP/2 into the one that HTTP/1.1 has (RFC 9113, section 8.2.3).
+fn join_cookie_lines(headers: &mut HeaderMap) {
+    let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if lines.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 fn add_dispatcher_headers(headers: &mut HeaderMap, request: &RequestView) {

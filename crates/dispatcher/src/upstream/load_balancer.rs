@@ -4,9 +4,9 @@
 //! nothing while another is alive.
 //!
 //! A score is the mean response time of the category, halved for every 10 s without a sample so that a slow render is
-//! tried again; plus the penalty for failed connections, which decays alike. Times within a factor of two count as
-//! equal, and so do all below [`MIN_DISTINCT_LATENCY_MS`], since a render that is only slightly faster would otherwise
-//! get all requests. The result is weighted with the number of requests in flight.
+//! tried again; plus the penalty for failed connections, which decays alike. Times within a factor of two of the best
+//! count as equal, and so do all below [`MIN_DISTINCT_LATENCY_MS`], since a render that is only slightly faster would
+//! otherwise get all requests. The result is weighted with the number of requests in flight.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -79,23 +79,29 @@ impl RenderScoreboard {
     ) -> Vec<usize> {
         let count = self.render_scores.len();
         let turn = self.next_offset.fetch_add(1, Ordering::Relaxed);
-        let mut order: Vec<(f64, usize)> = (0..count)
-            .map(|step| (turn + step) % count.max(1))
-            .filter_map(|index| {
-                Some((self.expected_cost(index, category, now)? / part(index), index))
+        let scores: Vec<(f64, usize)> = (0..count)
+            .map(|step| (turn.wrapping_add(step)) % count.max(1))
+            .filter_map(|index| Some((self.category_score(index, category, now)?, index)))
+            .collect();
+        let best = scores.iter().map(|(score, _)| *score).fold(f64::INFINITY, f64::min);
+        let mut order: Vec<(f64, usize)> = scores
+            .into_iter()
+            .map(|(score, index)| {
+                // Fixed steps would separate two equal renders whose times lie on both sides of one.
+                let score = if score <= 2.0 * best { best } else { score };
+                let in_flight = f64::from(self.in_flight(index));
+                (score * (1.0 + in_flight) / part(index), index)
             })
             .collect();
         order.sort_by(|left, right| left.0.total_cmp(&right.0));
         order.into_iter().map(|(_, index)| index).collect()
     }
 
-    fn expected_cost(&self, render: usize, category: usize, now: Instant) -> Option<f64> {
+    fn category_score(&self, render: usize, category: usize, now: Instant) -> Option<f64> {
         let render = self.render_scores.get(render)?;
         let mean = render.category_latencies.get(category)?.lock().value_at(now);
         let score = mean + render.penalty.lock().value_at(now);
-        let in_flight = f64::from(render.in_flight.load(Ordering::Relaxed));
-        let step = score.max(MIN_DISTINCT_LATENCY_MS).log2().round().exp2();
-        Some(step * (1.0 + in_flight))
+        Some(score.max(MIN_DISTINCT_LATENCY_MS))
     }
 
     /// Returns true if the last connections to `render` did not fail.
@@ -209,6 +215,11 @@ mod tests {
     fn lb120_equal_renders_share_the_load() {
         let counts = share(&[10, 10], 1000);
         assert!(counts.iter().all(|count| (450..=550).contains(count)), "{counts:?}");
+        // Nor do times on both sides of a power of two.
+        for times in [[11, 12], [22, 24], [45, 46]] {
+            let counts = share(&times, 1000);
+            assert!(counts.iter().all(|count| (450..=550).contains(count)), "{counts:?}");
+        }
         // A slower first response soon makes no difference.
         let counts = share(&[1, 5], 1000);
         assert!(counts.iter().all(|count| (450..=550).contains(count)), "{counts:?}");

@@ -3,9 +3,12 @@
 //! Invariants
 //! * A stored file carries the time before the request was sent, so that every later flush counts.
 //! * Waiting visitors get the stored headers, and nothing meant only for the visitor who caused the fetch (cookies).
+//! * A page carries the request headers that its `Vary` names, as they were sent to the render, and visitors with others
+//!   do not get it.
 //! * An incomplete response is never stored.
 //! * A 304 renews a copy only if it is still the file that was revalidated; otherwise the whole page is requested.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,13 +24,18 @@ use tympan_web::flush_message::SEQUENCE_HEADER;
 
 use crate::cache::cacheability::check_response_cacheable;
 use crate::cache::file_response::{
-    is_same_media_type, media_type_of_name, remove_internal_headers, with_declared_charset,
+    INTERNAL_HEADERS, is_same_media_type, media_type_of_name, remove_internal_headers,
+    with_declared_charset,
 };
 use crate::cache::negative_cache::{self, CachedError};
 use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::response_memory::ResponseMemory;
+use crate::cache::storage_terms::{
+    ReceivedResponse, STORED_TERMS_HEADER, StorageTerms, StoredTerms,
+};
 use crate::cache::surrogate_key::{STORED_KEYS_HEADER, SURROGATE_KEY_HEADER, surrogate_keys};
 use crate::cache::ttl::{STORED_LENIENCE_HEADER, StaleLenience, response_expiry};
+use crate::cache::vary::{STORED_VARY_HEADER, VaryRule, VarySelection, sort_languages};
 use crate::cache::{
     CacheFileLookup, CacheFileStamp, DocrootState, NewCacheFile, OpenCacheFile, TemporaryCacheFile,
 };
@@ -87,9 +95,6 @@ pub(crate) fn is_outdated_response(min_sequence: Option<u64>, headers: &HeaderMa
     min_sequence.zip(reached).is_some_and(|(min_sequence, reached)| reached < min_sequence)
 }
 
-/// The headers that are the same in every request for a page to be stored.
-const CONSTANT_REQUEST_HEADERS: [&[u8]; 2] = [b"accept-encoding", b"surrogate-capability"];
-
 /// Fetches pages from renders and stores them.
 #[derive(Debug)]
 pub(crate) struct PageFetcher {
@@ -125,6 +130,24 @@ impl PageFetcher {
             result_sender: Some(first),
         };
         tokio::spawn(lead.run_fetch(ticket));
+        wait
+    }
+
+    /// Stores a response that was received already, and returns the result for its visitor.
+    pub(crate) fn spawn_store(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        (ticket, fetch): (FetchTicket, PageFetch),
+        (response, sent): (UpstreamResponse, (SystemTime, u64)),
+    ) -> oneshot::Receiver<FetchResult> {
+        let (first, wait) = oneshot::channel();
+        let task = FetchTask {
+            fetcher: Arc::clone(self),
+            farm: Arc::clone(farm),
+            fetch,
+            result_sender: Some(first),
+        };
+        tokio::spawn(task.receive_response(ticket, response, sent));
         wait
     }
 
@@ -244,7 +267,9 @@ impl FetchTask {
         let Some(copy) = sibling_copy::fetch_sibling_copy(&farm, target, host, sent).await else {
             return Some(ticket);
         };
-        if is_flushed_since(root, &farm.config, &self.fetch.file, copy.fetch_time) {
+        // The sibling cannot know the headers of this visitor.
+        let is_selected = VarySelection::from_stored(&copy.headers).is_some();
+        if is_selected || is_flushed_since(root, &farm.config, &self.fetch.file, copy.fetch_time) {
             return Some(ticket);
         }
         let mut headers = copy.headers.clone();
@@ -308,6 +333,10 @@ impl FetchTask {
         else {
             return None;
         };
+        // A 304 by date says nothing about the copy of a visitor with other headers.
+        if copy.selection().is_some_and(|own| !own.matches(&self.selecting_headers())) {
+            return None;
+        }
         let now = self.fetcher.runtime.clock.now();
         let facts = docroot.freshness_facts(cache, &self.fetch.file, &self.fetch.path, &copy, now);
         RevalidationRequest::for_copy(&copy, facts, cache.stale_limits(), cache.revalidate)
@@ -330,6 +359,9 @@ impl FetchTask {
             return Some(ticket);
         };
         clean_response_headers(&mut headers);
+        if self.check_cacheable(StatusCode::OK, &headers, fetched).is_err() {
+            return Some(ticket);
+        }
         let head =
             StorableHead { headers, fetched_at: fetched, render: response.render, length: None };
         let new_file = self.new_cache_file(&head);
@@ -363,7 +395,7 @@ impl FetchTask {
             format!("Cache file renewed: {}", self.farm.absolute_path(&self.fetch.file).display())
         });
         let page = self.new_page(&head, body, None);
-        ticket.finish_fetch(FetchOutcome::Shared(Arc::clone(&page)));
+        ticket.finish_fetch(self.outcome_for_others(&head, &page));
         self.send_result(FetchResult::Page(page));
         None
     }
@@ -383,8 +415,11 @@ impl FetchTask {
         body.decode_content_codings(&mut parts.headers);
         upstream_response.response = Response::from_parts(parts, body);
         let status = upstream_response.response.status();
-        if let Err(reason) = check_response_cacheable(status, upstream_response.response.headers())
-        {
+        if self.is_http_cache() && status != StatusCode::OK {
+            return self.receive_http_status(ticket, upstream_response, (fetched, epoch)).await;
+        }
+        let checked = self.check_cacheable(status, upstream_response.response.headers(), fetched);
+        if let Err(reason) = checked {
             if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
                 self.remove_file_of_gone_page(&ticket);
             }
@@ -416,9 +451,100 @@ impl FetchTask {
         self.collect_body(ticket, head, body).await;
     }
 
+    /// Returns the headers of the request as they select stored responses.
+    fn selecting_headers(&self) -> Cow<'_, HeaderMap> {
+        let headers = &self.fetch.call.headers;
+        if !self.is_http_cache() || !headers.contains_key(header::ACCEPT_LANGUAGE) {
+            return Cow::Borrowed(headers);
+        }
+        let mut headers = headers.clone();
+        sort_languages(&mut headers);
+        Cow::Owned(headers)
+    }
+
+    fn is_http_cache(&self) -> bool {
+        self.farm.config.cache.as_ref().is_some_and(|cache| cache.is_http_cache)
+    }
+
+    /// Returns the terms of HTTP on which a response may be stored.
+    fn storage_terms(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        fetch_time: SystemTime,
+    ) -> Result<StorageTerms, NotCacheableReason> {
+        let cache = self.farm.config.cache.as_ref();
+        StorageTerms::of_response(&ReceivedResponse {
+            status,
+            headers,
+            fetch_time,
+            is_authorized: self.fetch.call.headers.contains_key(header::AUTHORIZATION),
+            default_lifetime: cache.map(|cache| cache.default_lifetime).unwrap_or_default(),
+        })
+    }
+
+    /// Checks if a response may be stored, by the rules of the farm.
+    fn check_cacheable(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        fetch_time: SystemTime,
+    ) -> Result<(), NotCacheableReason> {
+        if self.is_http_cache() {
+            return self.storage_terms(status, headers, fetch_time).map(drop);
+        }
+        check_response_cacheable(status, headers)
+    }
+
+    /// Stores a response with another status than 200 in memory, as HTTP allows, or passes it on.
+    async fn receive_http_status(
+        mut self,
+        ticket: FetchTicket,
+        mut upstream_response: UpstreamResponse,
+        (fetched, epoch): (SystemTime, u64),
+    ) {
+        let status = upstream_response.response.status();
+        let headers = upstream_response.response.headers();
+        let varies =
+            VaryRule::parse(headers).may_separate_requests(&self.farm.config.client_headers);
+        let terms = match varies {
+            true => Err(NotCacheableReason::Vary),
+            false => self.storage_terms(status, headers, fetched),
+        };
+        // A copy stays for `stale-if-error`, and for a range or condition that failed.
+        let replaces_copy = matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
+            || terms.is_ok() && !status.is_server_error();
+        if replaces_copy {
+            self.remove_file_of_gone_page(&ticket);
+        }
+        match terms {
+            Ok(terms) if terms.expiry > fetched => {
+                let time = terms.expiry.duration_since(fetched).unwrap_or_default();
+                self.receive_negative(ticket, upstream_response, fetched, epoch, time).await;
+            }
+            terms => {
+                let configured = self.negative_ttl(status, upstream_response.response.headers());
+                if let (Err(NotCacheableReason::NoLifetime), Some(time)) = (&terms, configured) {
+                    return self
+                        .receive_negative(ticket, upstream_response, fetched, epoch, time)
+                        .await;
+                }
+                let reason = terms.err().unwrap_or(NotCacheableReason::NoLifetime);
+                ticket.finish_fetch(FetchOutcome::Unshared(reason));
+                clean_response_headers(upstream_response.response.headers_mut());
+                let response = upstream_response.response.map(boxed_body);
+                let render = upstream_response.render;
+                self.send_result(FetchResult::Uncached(response, render, reason));
+            }
+        }
+    }
+
     /// Returns the time for which an error is cached: as configured in the farm, and no longer than the render allows.
     fn negative_ttl(&self, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
         let time = negative_cache::negative_ttl(&self.farm.config, status)?;
+        if VaryRule::parse(headers).may_separate_requests(&self.farm.config.client_headers) {
+            return None;
+        }
         let is_for_all = check_response_cacheable(StatusCode::OK, headers)
             .map_or_else(|reason| reason == NotCacheableReason::EmptyBody, |()| true);
         is_for_all.then_some(time)
@@ -484,7 +610,8 @@ impl FetchTask {
         time: Duration,
     ) {
         let Some(root) = &self.farm.docroot else { return };
-        let mut headers = self.stored_headers(&parts.headers);
+        let mut headers = self.stored_headers(&parts.headers, (parts.status, fetched));
+        let terms = StoredTerms::from_stored(&headers);
         remove_internal_headers(&mut headers);
         // The file name gives the type of the page, not of the error in its place.
         headers.remove(header::CONTENT_TYPE);
@@ -492,14 +619,15 @@ impl FetchTask {
             headers.insert(header::CONTENT_TYPE, kind.clone());
         }
         let limit = fetched + time;
-        let until =
-            response_expiry(&parts.headers, fetched).map_or(limit, |expires| expires.min(limit));
+        let stated = response_expiry(&parts.headers, fetched).filter(|_| !self.is_http_cache());
+        let until = stated.map_or(limit, |expires| expires.min(limit));
         let status = parts.status;
         let negative = CachedError {
             status,
             headers,
             body,
             fetch_time: fetched,
+            initial_age: terms.map(|terms| terms.initial_age).unwrap_or_default(),
             expiry: until,
             flush_epoch: epoch,
         };
@@ -565,9 +693,22 @@ impl FetchTask {
         }
         let page = self.new_page(&head, FetchedBody::Buffered(bytes), stored.err());
         if let Some(ticket) = ticket {
-            ticket.finish_fetch(FetchOutcome::Shared(Arc::clone(&page)));
+            ticket.finish_fetch(self.outcome_for_others(&head, &page));
         }
         self.send_result(FetchResult::Page(page));
+    }
+
+    /// Returns the outcome of a fetch for waiting visitors: in HTTP, a response without a lifetime is for its own visitor
+    /// until it is validated.
+    fn outcome_for_others(&self, head: &StorableHead, page: &Arc<FetchedPage>) -> FetchOutcome {
+        let is_fresh = !self.is_http_cache()
+            || self
+                .storage_terms(StatusCode::OK, &head.headers, head.fetched_at)
+                .is_ok_and(|terms| terms.expiry > head.fetched_at);
+        match is_fresh {
+            true => FetchOutcome::Shared(Arc::clone(page)),
+            false => FetchOutcome::Unshared(NotCacheableReason::NoLifetime),
+        }
     }
 
     async fn store_body(
@@ -576,7 +717,7 @@ impl FetchTask {
         head: &StorableHead,
         bytes: Bytes,
     ) -> (Option<FetchTicket>, Result<(), NotCacheableReason>) {
-        if bytes.is_empty() {
+        if bytes.is_empty() && !self.is_http_cache() {
             return (Some(ticket), Err(NotCacheableReason::EmptyBody));
         }
         let new_file = self.new_cache_file(head);
@@ -662,7 +803,7 @@ impl FetchTask {
         let growing =
             GrowingFile { file: Arc::new(reader), progress: watcher, length: head.length };
         let page = self.new_page(&head, FetchedBody::Growing(growing), None);
-        ticket.announce_outcome(FetchOutcome::Shared(Arc::clone(&page)));
+        ticket.announce_outcome(self.outcome_for_others(&head, &page));
         self.send_result(FetchResult::Page(page));
         let growth = GrowingFileWriter { temporary, written_bytes: written, progress };
         self.write_growing_file(ticket, &head, growth, body).await;
@@ -708,33 +849,22 @@ impl FetchTask {
         }
     }
 
-    /// Warns, once for each URL pattern, of a page that its render does not intend for everyone who gets it.
+    /// Counts a page that is not the same for everyone, and warns of cookies, once for each URL pattern.
     fn warn_of_ignored_headers(&self, head: &StorableHead) {
-        let lists = head.headers.get_all(header::VARY).into_iter();
-        let names = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
-        let mut names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
-        let is_same =
-            |name: &[u8]| CONSTANT_REQUEST_HEADERS.iter().any(|own| name.eq_ignore_ascii_case(own));
-        let varies = names.any(|name| !is_same(name));
-        for (is_there, counter, name) in [
-            (
-                head.headers.contains_key(header::SET_COOKIE),
-                DispatcherCounter::CookiesOmitted,
-                "Set-Cookie",
-            ),
-            (varies, DispatcherCounter::VariesOmitted, "Vary"),
-        ] {
-            if !is_there {
-                continue;
-            }
-            self.fetcher.metrics.increment(counter);
-            if let Some(pattern) = self.farm.farm_metrics.first_warning(name, &self.fetch.path) {
-                tracing::warn!(farm = %self.farm.config.name, path = %pattern, reason = name,
-                    "pages cached for everyone despite a header of their render");
-                self.fetcher.runtime.write_log(LogLevel::Warn, || {
-                    format!("Stored despite its {name} header: {pattern}")
-                });
-            }
+        if VaryRule::parse(&head.headers).may_separate_requests(&self.farm.config.client_headers) {
+            self.fetcher.metrics.increment(DispatcherCounter::HeaderVariants);
+        }
+        if !head.headers.contains_key(header::SET_COOKIE) {
+            return;
+        }
+        self.fetcher.metrics.increment(DispatcherCounter::CookiesOmitted);
+        let name = "Set-Cookie";
+        if let Some(pattern) = self.farm.farm_metrics.first_warning(name, &self.fetch.path) {
+            tracing::warn!(farm = %self.farm.config.name, path = %pattern, reason = name,
+                "pages cached for everyone despite a header of their render");
+            self.fetcher.runtime.write_log(LogLevel::Warn, || {
+                format!("Stored despite its {name} header: {pattern}")
+            });
         }
     }
 
@@ -744,8 +874,12 @@ impl FetchTask {
         NewCacheFile {
             destination: self.fetch.file.clone(),
             fetched_at: head.fetched_at,
-            headers: self.stored_headers(&head.headers),
-            expires_at: if has_ttl {
+            headers: self.stored_headers(&head.headers, (StatusCode::OK, head.fetched_at)),
+            expires_at: if self.is_http_cache() {
+                // A response without terms is not stored.
+                let terms = self.storage_terms(StatusCode::OK, &head.headers, head.fetched_at);
+                Some(terms.map_or(head.fetched_at, |terms| terms.expiry))
+            } else if has_ttl {
                 response_expiry(&head.headers, head.fetched_at)
             } else {
                 None
@@ -756,30 +890,59 @@ impl FetchTask {
 
     /// Returns the headers that `/headers` names, the protective headers, and the media type if the file name does not
     /// determine it.
-    fn stored_headers(&self, all: &HeaderMap) -> HeaderMap {
+    fn stored_headers(
+        &self,
+        all: &HeaderMap,
+        (status, fetched_at): (StatusCode, SystemTime),
+    ) -> HeaderMap {
         let mut stored = HeaderMap::new();
-        let names = self.farm.config.cache.as_ref().map(|cache| &cache.headers);
+        let cache = self.farm.config.cache.as_ref();
+        let terms = match self.is_http_cache() {
+            true => self.storage_terms(status, all, fetched_at).ok(),
+            false => None,
+        };
+        let selection = VarySelection::of_response(all, &self.selecting_headers());
         for (name, value) in all {
             let is_named = PROTECTIVE_HEADERS.contains(&name.as_str())
-                || names.is_some_and(|names| names.iter().any(|own| own == name.as_str()));
-            // A cookie belongs to one visitor; a length or date would contradict the file's.
-            let is_own = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name);
-            // Needed when the file is served later, to find its includes.
-            if (is_named || *name == INCLUDE_HEADER) && !is_own {
+                || cache.is_some_and(|cache| cache.stores_header(name.as_str()))
+                || terms.is_some() && cache.is_some_and(|cache| cache.headers.is_empty())
+                || terms.is_some() && HTTP_HEADERS.contains(name);
+            let is_own = match &terms {
+                Some(terms) => {
+                    [header::CONTENT_LENGTH, header::AGE].contains(name)
+                        || terms.omitted_headers.contains(name)
+                }
+                // A cookie belongs to one visitor; a length or date would contradict the file's.
+                None => [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name),
+            };
+            // Needed when the file is served later, to find its includes, and by caches behind this one.
+            let is_needed = *name == INCLUDE_HEADER || *name == header::VARY && selection.is_some();
+            // A render must not state for the dispatcher for whom a page is.
+            let is_internal = INTERNAL_HEADERS.contains(name);
+            if (is_named || is_needed) && !is_own && !is_internal {
                 stored.append(name, value.clone());
             }
         }
         for value in all.get_all(SURROGATE_KEY_HEADER) {
             stored.append(STORED_KEYS_HEADER, value.clone());
         }
-        let cache = self.farm.config.cache.as_ref();
+        if let Some(selection) = selection.as_ref().and_then(VarySelection::to_value) {
+            stored.insert(STORED_VARY_HEADER, selection);
+        }
         if cache.is_some_and(|cache| cache.revalidate != RevalidateMode::Never) {
             store_validators(&mut stored, all);
         }
         if cache.is_some_and(|cache| cache.obeys_stale_directives && cache.enable_ttl)
-            && let Some(lenience) = StaleLenience::from_response(all).to_value()
+            && let Some(lenience) = terms
+                .as_ref()
+                .map_or_else(|| StaleLenience::from_response(all), |terms| terms.lenience)
+                .to_value()
         {
             stored.insert(STORED_LENIENCE_HEADER, lenience);
+        }
+        if let Some(terms) = terms {
+            stored.insert(STORED_TERMS_HEADER, terms.to_value());
+            return stored;
         }
         if let Some(kind) = all.get(header::CONTENT_TYPE)
             && !is_same_media_type(kind, &media_type_of_name(&self.fetch.file))
@@ -795,7 +958,8 @@ impl FetchTask {
         body: FetchedBody,
         refused: Option<NotCacheableReason>,
     ) -> Arc<FetchedPage> {
-        let mut stored = self.stored_headers(&head.headers);
+        let mut stored = self.stored_headers(&head.headers, (StatusCode::OK, head.fetched_at));
+        let terms = StoredTerms::from_stored(&stored);
         remove_internal_headers(&mut stored);
         stored.entry(header::CONTENT_TYPE).or_insert_with(|| {
             let kind = media_type_of_name(&self.fetch.file);
@@ -814,6 +978,8 @@ impl FetchTask {
                 None => self.fetch.cache_info.to_owned(),
                 Some(reason) => format!("not cacheable: {reason}"),
             },
+            selection: VarySelection::of_response(&head.headers, &self.selecting_headers()),
+            shares_authorized: terms.is_none_or(|terms| terms.shares_authorized),
         })
     }
 
@@ -824,6 +990,18 @@ impl FetchTask {
         }
     }
 }
+
+/// The headers that a file of a shared HTTP cache always has: those behind it need them.
+const HTTP_HEADERS: [http::HeaderName; 8] = [
+    header::CACHE_CONTROL,
+    header::CONTENT_ENCODING,
+    header::CONTENT_TYPE,
+    header::DATE,
+    header::ETAG,
+    header::EXPIRES,
+    header::LAST_MODIFIED,
+    header::VARY,
+];
 
 /// The headers by which a render restricts how browsers use a response. They belong to its body: a copy without them
 /// would be less restricted than the render intended, such as an upload that runs as a page.
@@ -876,6 +1054,12 @@ fn commit_new_file(
     })?;
     if let Some(tags) = tags {
         tags.record_keys(destination, &keys);
+    }
+    if let (Some(root), Some(cache)) = (&farm.docroot, &farm.config.cache)
+        && let Err(error) = root.docroot_for_reading().create_missing_stat_files(destination, cache)
+    {
+        // The file stays, and goes stale with flushes of its neighbors.
+        tracing::debug!(reason = %error, "cannot create a `.stat` file");
     }
     Ok(())
 }

@@ -38,6 +38,8 @@ pub(crate) struct RevalidationRequest {
     pub(crate) file_stamp: CacheFileStamp,
     stored_headers: HeaderMap,
     had_expiry: bool,
+    /// True if HTTP decides about the updated copy.
+    is_http_copy: bool,
 }
 
 impl RevalidationRequest {
@@ -72,6 +74,7 @@ impl RevalidationRequest {
             file_stamp: copy.stamp,
             stored_headers: stored.clone(),
             had_expiry: copy.expires_at.is_some(),
+            is_http_copy: copy.terms().is_some(),
         })
     }
 
@@ -104,13 +107,19 @@ impl RevalidationRequest {
             }
         }
         remove_internal_headers(&mut head);
-        for name in render_headers.keys().filter(|name| !is_body_header(name)) {
+        let is_update = |name: &&HeaderName| match self.is_http_copy {
+            true => !is_http_body_header(name),
+            false => !is_body_header(name),
+        };
+        for name in render_headers.keys().filter(is_update) {
             head.remove(name);
             for value in render_headers.get_all(name) {
                 head.append(name.clone(), value.clone());
             }
         }
-        check_response_cacheable(StatusCode::OK, &head).ok()?;
+        if !self.is_http_copy {
+            check_response_cacheable(StatusCode::OK, &head).ok()?;
+        }
         Some(head)
     }
 }
@@ -141,6 +150,18 @@ fn is_body_header(name: &HeaderName) -> bool {
         header::TRANSFER_ENCODING,
     ]
     .contains(name)
+}
+
+/// Returns true for headers that a 304 does not update in HTTP (RFC 9111, sections 3.2 and 4.3.4): those of the stored
+/// bytes.
+fn is_http_body_header(name: &HeaderName) -> bool {
+    let own = [
+        header::CONTENT_LENGTH,
+        header::CONTENT_ENCODING,
+        header::CONTENT_RANGE,
+        header::TRANSFER_ENCODING,
+    ];
+    own.contains(name) || name.as_str() == "content-md5"
 }
 
 fn is_valid_etag(value: &HeaderValue) -> bool {

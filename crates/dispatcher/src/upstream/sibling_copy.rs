@@ -217,6 +217,8 @@ impl SiblingCopyServer {
         let facts = docroot.freshness_facts(cache, file, path, &copy, now);
         if assess_freshness(facts, cache.stale_limits()) != CacheFileFreshness::Valid
             || copy.length > MAX_BUFFERED_BODY_BYTES as u64
+            // The request does not tell the headers of its visitor.
+            || copy.separates_requests(&farm.client_headers)
         {
             return None;
         }

@@ -162,14 +162,15 @@ fn pages_that_are_stored_in_spite_of_a_header_are_counted() {
         front.get("/a.html");
         front.wait_for("stored_total", 1);
         front.wait_for("cookies_omitted_total", expected.0);
-        let counted = (front.metric("cookies_omitted_total"), front.metric("varies_omitted_total"));
+        let counted =
+            (front.metric("cookies_omitted_total"), front.metric("header_variants_total"));
         assert_eq!(counted, expected, "{answer:?}");
     };
     let page = || OriginResponse::html("page");
     check(page(), (0, 0));
     check(page().with_header("Vary", "accept-encoding, Surrogate-Capability"), (0, 0));
     check(page().with_header("Vary", "Accept-Encoding, Cookie"), (0, 1));
-    check(page().with_header("Set-Cookie", "a=b").with_header("Vary", "*"), (1, 1));
+    check(page().with_header("Set-Cookie", "a=b").with_header("Vary", "X-A"), (1, 1));
     check(OriginResponse::html(vec![b'x'; 3_000_000]).with_header("Set-Cookie", "a=b"), (1, 0));
 }
 
@@ -527,4 +528,37 @@ fn ca67_pages_behind_a_session_are_not_cached() {
     let expected = "not cacheable: session manager needs to authenticate";
     assert_eq!(verdict(&front, "GET", "/a.html", &[]), expected);
     assert_eq!(front.files(), Vec::<String>::new());
+}
+
+#[test]
+fn rules_may_name_parts_of_the_path() {
+    let origin = html();
+    let front = Front::start(&Setup {
+        cache: "/rules {
+            /0 { /type \"deny\" /glob \"*\" }
+            /1 { /type \"allow\" /path \"/content/*\" /extension '(html|json)' }
+            /2 { /type \"deny\" /selectors \"search\" /extension \"html\" }
+            /3 { /type \"deny\" /suffix \"/private/*\" }
+            /4 { /type \"allow\" /glob \"*.print.html\" /selectors \"print\" }
+        }",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    let check = |target: &str, is_cached: bool| {
+        let expected = match is_cached {
+            true => "target file cached",
+            false => "not cacheable: request URL is missing in cache rules",
+        };
+        assert_eq!(verdict(&front, "GET", target, &[]), expected, "{target}");
+    };
+    check("/content/a.html", true);
+    check("/content/a.json", true);
+    check("/content/a.xml", false);
+    check("/other/a.html", false);
+    check("/content/a.search.html", false);
+    check("/content/a.x.search.html", false);
+    check("/content/a.search.json", true);
+    check("/content/a.html/x.html", true);
+    check("/content/a.html/private/x.html", false);
+    check("/other/a.print.html", true);
 }

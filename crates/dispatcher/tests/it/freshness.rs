@@ -461,3 +461,29 @@ fn a_page_that_is_gone_takes_its_file_along() {
     assert_eq!(front.get("/a.html").status, 404);
     assert!(!front.has("a.html"));
 }
+
+#[test]
+fn a_flush_of_one_tree_leaves_its_siblings_fresh_from_the_first_time_on() {
+    let origin = counting();
+    let front = front(&origin, "/statfileslevel 2");
+    for page in ["/content/a/x.html", "/content/b/y.html", "/content/b/c/z.html"] {
+        front.get(page);
+    }
+    assert_eq!(front.stats(), ["content/.stat", "content/a/.stat", "content/b/.stat"]);
+    front.advance(10);
+    front.flush("Activate", "/content/a/other", &[]);
+    assert!(!front.get("/content/a/x.html").is_hit());
+    assert!(front.get("/content/b/y.html").is_hit());
+    assert!(front.get("/content/b/c/z.html").is_hit());
+    front.advance(10);
+    // A folder that gets its first page later counts from the flush above it.
+    front.write("content/d/old.html", "old");
+    std::fs::File::open(front.file("content/d/old.html"))
+        .unwrap()
+        .set_modified(std::time::UNIX_EPOCH)
+        .unwrap();
+    front.get("/content/d/new.html");
+    assert!(front.has("content/d/.stat"));
+    assert!(!front.get("/content/d/old.html").is_hit());
+    assert!(front.get("/content/d/new.html").is_hit());
+}

@@ -193,6 +193,17 @@ impl Front {
         Self::start_with((&text, &setup.settings), root, runtime, limits)
     }
 
+    /// Starts with a clock that runs, for clients that wait for a response to expire.
+    pub(crate) fn start_in_time(setup: &Setup) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let text = setup.text(root.path());
+        let runtime = DispatcherRuntime::default();
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let listener = bind_listener(any, PortReuse::Exclusive).unwrap();
+        let clock = DispatcherClock::new(SystemTime::now);
+        Self::start_by((&text, &setup.settings), root, (runtime, limits()), (listener, Some(clock)))
+    }
+
     /// Starts with keys of pairs that may flush.
     pub(crate) fn start_with_keys(setup: &Setup, flush_keys: FlushKeys) -> Self {
         let root = tempfile::tempdir().unwrap();
@@ -205,7 +216,8 @@ impl Front {
     pub(crate) fn start_on(setup: &Setup, root: TempDir, listener: TcpListener) -> Self {
         let text = setup.text(root.path());
         let runtime = DispatcherRuntime { log: setup.log.clone(), ..DispatcherRuntime::default() };
-        Self::start_by((&text, &setup.settings), root, (runtime, limits()), listener)
+        let (runtime, listening) = ((runtime, limits()), (listener, None));
+        Self::start_by((&text, &setup.settings), root, runtime, listening)
     }
 
     /// Starts with a configuration that names no document root, or one of its own.
@@ -227,14 +239,14 @@ impl Front {
     ) -> Self {
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         let listener = bind_listener(any, PortReuse::Exclusive).unwrap();
-        Self::start_by(texts, root, (runtime, limits), listener)
+        Self::start_by(texts, root, (runtime, limits), (listener, None))
     }
 
     fn start_by(
         (text, settings): (&str, &str),
         root: TempDir,
         (runtime, limits): (DispatcherRuntime, ListenerLimits),
-        listener: TcpListener,
+        (listener, own_clock): (TcpListener, Option<DispatcherClock>),
     ) -> Self {
         let loaded = load(text);
         assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
@@ -246,7 +258,7 @@ impl Front {
             held.pass();
             *clock.lock().unwrap()
         });
-        let runtime = DispatcherRuntime { clock, ..runtime };
+        let runtime = DispatcherRuntime { clock: own_clock.unwrap_or(clock), ..runtime };
         let settings: DispatcherSettings = toml::from_str(settings).unwrap();
         let listening = settings.front.apply_to(ListenerOptions::from(limits)).unwrap();
         let dispatcher = Dispatcher::with_settings(loaded.config, &settings, runtime).unwrap();

@@ -300,7 +300,11 @@ fn setups(origin: &OriginServer) -> Vec<Setup> {
         settings: settings.to_owned(),
         ..Setup::default()
     };
+    const HTTP_FILTER: &str = "/x-http 1 /filter { /0 { /type \"allow\" /url \"*\" } \
+        /1 { /type \"deny\" /url \"/denied*\" } }";
     vec![
+        with(HTTP_FILTER, "/statfileslevel 1", ""),
+        with("/x-http 1", "/x-defaultTTL 60 /headers { \"X-*\" } /x-flushMode \"soft\"", ""),
         with(FILTER, "/statfileslevel 2 /headers { \"X-Version\" \"Cache-Control\" }", ""),
         with(FILTER, "/ignoreUrlParams { /0 { /type \"allow\" /glob \"utm\" } }", ""),
         with(FILTER, "/enableTTL 1 /x-flushMode \"soft\"", ""),
@@ -345,7 +349,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..PAGES.len()).prop_map(Step::Purge),
         1 => (0..6_u64).prop_map(Step::Advance),
         1 => (0..PAGES.len()).prop_map(Step::Remove),
-        1 => (0..6_usize).prop_map(Step::Reload),
+        2 => (0..8_usize).prop_map(Step::Reload),
     ];
     proptest::collection::vec(step, 1..60)
 }
@@ -361,9 +365,16 @@ fn both_lanes_answer_alike_whatever_happens() {
             let drawn = Arc::clone(&version);
             let origin = OriginServer::start(move |seen| {
                 let version = drawn.load(Ordering::SeqCst);
-                OriginResponse::html(format!("{} of version {version}", seen.target))
+                let page = OriginResponse::html(format!("{} of version {version}", seen.target))
                     .with_header("Cache-Control", "max-age=4")
-                    .with_header("X-Version", &version.to_string())
+                    .with_header("X-Version", &version.to_string());
+                // Some pages are for those with the same cookies.
+                match seen.target.contains('b') {
+                    true => page
+                        .with_body(format!("version {version} of {:?}", seen.header("cookie")))
+                        .with_header("Vary", "Cookie"),
+                    false => page,
+                }
             });
             let setups = setups(&origin);
             let front = Front::start(&setups[0]);

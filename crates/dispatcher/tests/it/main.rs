@@ -27,6 +27,8 @@ mod freshness;
 mod front;
 mod gossip;
 mod hit;
+mod http_cache;
+mod http_cache_suite;
 mod include;
 mod kept;
 mod keys;
@@ -55,6 +57,7 @@ mod streams;
 mod tls;
 mod variant_limit;
 mod variants;
+mod vary;
 mod warm_up;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -37,6 +37,11 @@ fn site(limits: ListenerLimits) -> Site {
             wait.wait_open();
             OriginResponse::html("slow")
         }
+        "/vary.html" => {
+            let lines = seen.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("cookie"));
+            let lines: Vec<&str> = lines.map(|(_, value)| value.as_str()).collect();
+            OriginResponse::html(format!("for {}", lines.join(" | "))).with_header("Vary", "Cookie")
+        }
         target => OriginResponse::html(format!("page {target}")),
     });
     let folder = Folder::new();
@@ -236,6 +241,26 @@ fn lasting(answer: &Whole) -> HeaderMap {
     let mut headers = answer.headers().clone();
     assert!(headers.remove("date").is_some());
     headers
+}
+
+#[test]
+fn pages_go_to_visitors_with_the_same_cookies_and_renders_get_one_line_of_them() {
+    run(async {
+        let site = site(limits());
+        let mut client = site.client().await;
+        for _ in 0..3 {
+            for (cookies, expected) in [
+                (&[("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3")][..], "a=1; b=2; c=3"),
+                (&[("cookie", "a=1; b=2; c=3")][..], "a=1; b=2; c=3"),
+                (&[("cookie", "a=1")][..], "a=1"),
+                (&[][..], ""),
+            ] {
+                let answer = client.get("/vary.html", cookies).await;
+                assert_eq!(answer.body(), &format!("for {expected}"));
+            }
+        }
+        assert_eq!(site.origin.request_count(), 3);
+    });
 }
 
 #[test]

@@ -17,6 +17,7 @@ use tympan_content::{
 use crate::Result;
 use crate::dependency::DependencySet;
 use crate::dependency::path_dependency::{ANY_PATH, PathAspects, PathDependency, hash_bytes};
+use crate::script_language::ScriptLanguage;
 
 /// Properties that map URLs to nodes or paths to URLs: they affect any link, on any page.
 const ROUTE_PROPERTIES: [&str; 6] = [
@@ -30,9 +31,6 @@ const ROUTE_PROPERTIES: [&str; 6] = [
 
 /// Folders whose content affects everything: groups (access), mappings (links), indexes (results of names and queries).
 const GLOBAL_FOLDERS: [&str; 3] = ["/home", "/etc/map", "/oak:index"];
-
-/// The suffix of script names.
-const SCRIPT_FILE_SUFFIX: &str = ".j2";
 
 /// Aspects of the ancestors that change when a page that navigations show, or any page, is added or removed.
 const VISIBLE_PAGE_ASPECTS: PathAspects =
@@ -388,7 +386,7 @@ fn differ_in_property(old: BorrowedNode<'_>, new: BorrowedNode<'_>, name: &str) 
 
 /// Returns true if two states of a node differ only in the texts of scripts at or below it.
 fn differ_only_in_scripts(name: &str, old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> bool {
-    let is_script = name.ends_with(SCRIPT_FILE_SUFFIX);
+    let is_script = ScriptLanguage::from_file_name(name).is_some();
     has_same_properties(old, new)
         && old.children().map(BorrowedNode::name).eq(new.children().map(BorrowedNode::name))
         && old.children().all(|child| {

@@ -689,7 +689,11 @@ fn reads_accounts(path: &str, aspects: PathAspects) -> bool {
     }
 }
 
-/// Returns true if a path lies below components, which render for all users.
+/// Returns true if a path lies below components or page templates and their policies, which render for all users.
 fn is_component_path(path: &NodePath) -> bool {
-    ["/apps/", "/libs/"].iter().any(|root| path.as_str().starts_with(root))
+    let path = path.as_str();
+    let is_setting = |folder: &str| path.contains(folder);
+    ["/apps/", "/libs/"].iter().any(|root| path.starts_with(root))
+        || (path.starts_with("/conf/")
+            && ["/settings/wcm/templates/", "/settings/wcm/policies/"].into_iter().any(is_setting))
 }

@@ -13,6 +13,9 @@ use std::time::{Duration, SystemTime};
 
 use crate::request::RequestParameters;
 
+/// The longest timeout of a fragment, in minutes: a century. A longer one would exceed the range of times.
+const MAX_TIMEOUT_MINUTES: u64 = 100 * 365 * 24 * 60;
+
 /// The named items that a keyword applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum ParameterSelection {
@@ -248,7 +251,7 @@ impl FragmentDirectives {
                 let minutes: Option<u64> = minutes.and_then(|minutes| minutes.parse().ok());
                 let minutes = minutes.filter(|minutes| *minutes > 0);
                 let minutes = minutes.ok_or("`timeout` needs a number of minutes")?;
-                self.timeout = Some(Duration::from_secs(minutes.saturating_mul(60)));
+                self.timeout = Some(Duration::from_secs(minutes.min(MAX_TIMEOUT_MINUTES) * 60));
                 self.adds_to_variation = true;
                 Ok(())
             }
@@ -459,5 +462,9 @@ mod tests {
         assert_eq!(seconds("timeout=10", 59_999), Some(540_001));
         assert_eq!(seconds("timeout=10;aligned", 5), Some(539_000));
         assert_eq!(seconds("aligned;timeout=1", 5), Some(59_000));
+        // A timeout of more than a century has no other effect.
+        let century = Some(u128::from(MAX_TIMEOUT_MINUTES) * 60_000);
+        assert_eq!(seconds("timeout=18446744073709551615", 0), century);
+        assert!(seconds("aligned;timeout=18446744073709551615", 0) > Some(0));
     }
 }

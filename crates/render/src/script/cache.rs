@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use minijinja::{Environment, Template};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use tympan_content::{ChunkId, Snapshot, Viewer};
+use tympan_htl::{HtlDiagnostic, HtlScript};
 
 use super::declared_url_parts::DeclaredUrlParts;
 use super::index::{ScriptIndex, script_folders};
 use super::name_match::ScriptCriteria;
+use super::platform::add_platform_scripts;
 use super::source::{ScriptSet, ScriptSource};
 use crate::Result;
 use crate::client_library::ClientLibrarySet;
@@ -21,15 +23,20 @@ use crate::dynamic_inclusion::{DynamicChildInclusions, DynamicInclusion, parse_c
 use crate::fragment::FragmentDirectives;
 use crate::i18n::TranslationDictionaries;
 use crate::page::container_policy::relative_resource_type;
+use crate::script_language::ScriptLanguage;
 use crate::template::{ComponentFailure, RewrittenTemplate, analyze_templates};
 
 /// Maximum number of cached resolutions; selectors come from visitors, so their number is unlimited.
 const MAX_RESOLUTIONS: usize = 4096;
 
+/// Maximum number of findings that are logged.
+const MAX_LOGGED_FINDINGS: usize = 10_000;
+
 /// A script, and the known properties of its text.
 #[derive(Debug)]
 pub(crate) struct ScriptInfo {
     path: Arc<str>,
+    language: ScriptLanguage,
     /// True if it cannot be rendered.
     is_broken: bool,
     /// True if its text includes other scripts.
@@ -42,6 +49,11 @@ impl ScriptInfo {
     /// Returns the path.
     pub(crate) fn path(&self) -> &Arc<str> {
         &self.path
+    }
+
+    /// Returns the language.
+    pub(crate) fn language(&self) -> ScriptLanguage {
+        self.language
     }
 
     /// Returns true if it outputs included components unchanged.
@@ -67,6 +79,7 @@ pub(crate) struct ScriptResolution {
 pub(crate) struct CompiledScripts {
     index: ScriptIndex,
     environment: Environment<'static>,
+    htl_scripts: HashMap<String, CompiledHtl>,
     failures: HashMap<String, ComponentFailure>,
     /// The original texts, for excerpts.
     originals: HashMap<String, Arc<RewrittenTemplate>>,
@@ -96,6 +109,46 @@ pub(crate) struct CompiledScripts {
     dictionaries: TranslationDictionaries,
 }
 
+/// A compiled HTL script with its source.
+#[derive(Debug, Clone)]
+pub(crate) struct CompiledHtl {
+    pub script: HtlScript,
+    pub source: Arc<str>,
+}
+
+/// The compiled HTL scripts of the latest state: a script that did not change is not compiled again.
+pub(crate) type HtlScriptCache = Mutex<HashMap<String, CompiledHtl>>;
+
+/// Compiles the HTL scripts of a set, except those that the cache has with the same source.
+fn compile_htl_scripts(
+    set: &mut ScriptSet,
+    cache: &HtlScriptCache,
+) -> (HashMap<String, CompiledHtl>, Vec<(String, ComponentFailure)>) {
+    let is_htl = |path: &str| ScriptLanguage::from_file_name(path) == Some(ScriptLanguage::Htl);
+    let paths: Vec<String> = set.scripts.keys().filter(|path| is_htl(path)).cloned().collect();
+    let mut compiled = HashMap::new();
+    let mut failures = Vec::new();
+    let mut cache = cache.lock();
+    for path in paths {
+        let Some(source) = set.scripts.remove(&path) else { continue };
+        if let Some(known) = cache.get(&path).filter(|known| *known.source == *source) {
+            compiled.insert(path, known.clone());
+            continue;
+        }
+        match HtlScript::compile(&path, &source) {
+            Ok(script) => {
+                compiled.insert(path, CompiledHtl { script, source: source.into() });
+            }
+            Err(error) => {
+                let failure = ComponentFailure::HtlRefused(Arc::new(error), source.into());
+                failures.push((path, failure));
+            }
+        }
+    }
+    cache.clone_from(&compiled);
+    (compiled, failures)
+}
+
 /// Parses a component's `dynamic` property; `None` with a warning if it is invalid.
 fn parse_dynamic(folder: &str, text: &str) -> Option<(String, DynamicInclusion)> {
     let dynamic = DynamicInclusion::parse(text);
@@ -107,7 +160,11 @@ fn parse_dynamic(folder: &str, text: &str) -> Option<(String, DynamicInclusion)>
 
 impl CompiledScripts {
     /// Compiles a set; a script that does not compile is stored with its error.
-    pub(crate) fn compile(set: ScriptSet, mut environment: Environment<'static>) -> Self {
+    pub(crate) fn compile(
+        mut set: ScriptSet,
+        mut environment: Environment<'static>,
+        htl_cache: &HtlScriptCache,
+    ) -> Self {
         let mut index = ScriptIndex::default();
         let mut broken = HashMap::new();
         for (folder, super_type) in &set.super_types {
@@ -131,8 +188,12 @@ impl CompiledScripts {
             .iter()
             .map(|(folder, text)| (folder.clone(), parse_directives(folder, text)));
         let caches = caches.collect();
-        for (path, text) in &set.scripts {
+        for path in set.scripts.keys() {
             index.add(path);
+        }
+        let (htl_scripts, htl_failures) = compile_htl_scripts(&mut set, htl_cache);
+        broken.extend(htl_failures);
+        for (path, text) in &set.scripts {
             if imports_scripts(text) {
                 takers.insert(path.clone());
             }
@@ -184,6 +245,7 @@ impl CompiledScripts {
         Self {
             index,
             environment,
+            htl_scripts,
             failures: broken,
             originals: origins,
             resolutions,
@@ -314,6 +376,7 @@ impl CompiledScripts {
     fn script_info(&self, path: &str) -> Arc<ScriptInfo> {
         Arc::new(ScriptInfo {
             path: path.into(),
+            language: ScriptLanguage::from_file_name(path).unwrap_or(ScriptLanguage::MiniJinja),
             is_broken: self.failures.contains_key(path),
             imports_scripts: self.importing_scripts.contains(path),
             has_only_plain_includes: self.plain_include_scripts.contains(path),
@@ -423,6 +486,85 @@ impl CompiledScripts {
         }
     }
 
+    /// Returns a compiled HTL script.
+    ///
+    /// # Errors
+    /// The failure of a script that does not compile.
+    pub(crate) fn htl_script(&self, path: &str) -> Result<&CompiledHtl, ComponentFailure> {
+        match (self.htl_scripts.get(path), self.failures.get(path)) {
+            (Some(script), _) => Ok(script),
+            (None, Some(failure)) => Err(failure.clone()),
+            (None, None) => Err(ComponentFailure::NoNamedScript(path.to_owned())),
+        }
+    }
+
+    /// Finds a script that another one names: an absolute path, or a path relative to the folders of the resource's
+    /// type and its super types, to those of the naming script and its super types, or to the search paths. Records
+    /// the searched folders.
+    pub(crate) fn find_named_script(
+        &self,
+        reader: &ContentReader,
+        (resource_type, super_type): (&str, Option<&str>),
+        naming_script: &str,
+        name: &str,
+    ) -> Option<Arc<ScriptInfo>> {
+        if name.starts_with('/') {
+            let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+            self.record_script_folders(reader, folder, None);
+            // A script of `/libs` is replaced by the one with the same path below `/apps`.
+            let relative = relative_resource_type(name);
+            let overlaid = script_folders(relative).into_iter().find(|path| self.has_script(path));
+            let path = if self.has_script(name) { Some(name.to_owned()) } else { overlaid };
+            return path.map(|path| self.script_info(&path));
+        }
+        let naming_folder = naming_script.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let naming_type = relative_resource_type(naming_folder);
+        self.record_script_folders(reader, resource_type, super_type);
+        self.record_script_folders(reader, naming_type, None);
+        let types = self
+            .index
+            .super_type_chain(resource_type, super_type)
+            .into_iter()
+            .chain(self.index.super_type_chain(naming_type, None));
+        let in_types = types
+            .flat_map(|folder_type| script_folders(&folder_type))
+            .filter_map(|folder| resolve_script_path(&folder, name))
+            .find(|path| self.has_script(path));
+        let in_search_paths = || {
+            let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+            self.record_script_folders(reader, folder, None);
+            script_folders(name).into_iter().find(|path| self.has_script(path))
+        };
+        in_types.or_else(in_search_paths).map(|path| self.script_info(&path))
+    }
+
+    /// Returns true if there is a script at a path.
+    fn has_script(&self, path: &str) -> bool {
+        self.htl_scripts.contains_key(path)
+            || self.failures.contains_key(path)
+            || self.environment.get_template(path).is_ok()
+    }
+
+    /// Returns a type and its super types, nearest first.
+    pub(crate) fn super_types(&self, resource_type: &str) -> Vec<String> {
+        let mut chain = self.index.super_type_chain(resource_type, None);
+        chain.pop();
+        chain
+    }
+
+    /// Returns the faults of all HTL scripts, and their warnings (true).
+    pub(crate) fn htl_diagnostics(&self) -> impl Iterator<Item = (&HtlDiagnostic, bool)> {
+        let refusals = self.failures.values().filter_map(|failure| match failure {
+            ComponentFailure::HtlRefused(error, _) => Some(error.faults()),
+            _ => None,
+        });
+        let warnings = self.htl_scripts.values().map(|compiled| compiled.script.warnings());
+        refusals
+            .flatten()
+            .map(|fault| (fault, false))
+            .chain(warnings.flatten().map(|warning| (warning, true)))
+    }
+
     /// Returns the failures of scripts that cannot be rendered, sorted by path.
     pub(crate) fn script_failures(&self) -> Vec<(&str, &ComponentFailure)> {
         let mut faults: Vec<_> =
@@ -489,6 +631,19 @@ fn imports_scripts(text: &str) -> bool {
     words.flatten().any(is_taking)
 }
 
+/// Resolves a relative script name against a folder; `None` if it leaves the root.
+fn resolve_script_path(folder: &str, name: &str) -> Option<String> {
+    let mut names: Vec<&str> = folder.split('/').filter(|name| !name.is_empty()).collect();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(names.pop()?),
+            part => names.push(part),
+        }
+    }
+    Some(format!("/{}", names.join("/")))
+}
+
 /// Parses the directives of a folder; invalid ones count as `never`.
 fn parse_directives(folder: &str, text: &str) -> Arc<FragmentDirectives> {
     Arc::new(FragmentDirectives::parse(text).unwrap_or_else(|mistake| {
@@ -520,6 +675,9 @@ pub(crate) struct ScriptCache {
     source: Box<dyn ScriptSource>,
     environment: Environment<'static>,
     current: RwLock<Option<CachedScripts>>,
+    htl_cache: HtlScriptCache,
+    /// The findings that were logged since the start.
+    logged_findings: Mutex<HashSet<String>>,
 }
 
 #[derive(Debug)]
@@ -532,7 +690,19 @@ struct CachedScripts {
 
 impl ScriptCache {
     pub(crate) fn new(source: Box<dyn ScriptSource>, environment: Environment<'static>) -> Self {
-        Self { source, environment, current: RwLock::new(None) }
+        Self {
+            source,
+            environment,
+            current: RwLock::new(None),
+            htl_cache: Mutex::default(),
+            logged_findings: Mutex::default(),
+        }
+    }
+
+    /// Returns true if a finding was not logged before, unless too many were.
+    pub(crate) fn claim_finding(&self, finding: &str) -> bool {
+        let mut logged = self.logged_findings.lock();
+        logged.len() < MAX_LOGGED_FINDINGS && logged.insert(finding.to_owned())
     }
 
     /// Returns the source.
@@ -556,8 +726,10 @@ impl ScriptCache {
         let scripts = match newest.as_ref().filter(|newest| newest.state_hash == state) {
             Some(current) => Arc::clone(&current.scripts),
             None => {
-                let set = self.source.load_scripts(snapshot)?;
-                let scripts = CompiledScripts::compile(set, self.environment.clone());
+                let mut set = self.source.load_scripts(snapshot)?;
+                add_platform_scripts(&mut set);
+                let environment = self.environment.clone();
+                let scripts = CompiledScripts::compile(set, environment, &self.htl_cache);
                 let mark = if root.is_none() { format!("\0{state:x}") } else { String::new() };
                 Arc::new(CompiledScripts { cache_key_mark: mark, ..scripts })
             }

@@ -6,7 +6,8 @@
 use std::fmt;
 
 use crate::render_options::{RenderLimits, RenderMode};
-use crate::script::{CompiledScripts, ScriptSet};
+use crate::script::{CompiledScripts, HtlScriptCache, ScriptSet};
+use crate::script_language::ScriptLanguage;
 use crate::template::{ComponentFailure, lint_template, new_environment};
 
 /// A problem in a script.
@@ -37,6 +38,9 @@ pub fn check_scripts(set: &ScriptSet) -> Vec<ScriptFinding> {
     let environment = new_environment(RenderMode::Author, &RenderLimits::default());
     let mut findings = Vec::new();
     for (path, text) in &set.scripts {
+        if ScriptLanguage::from_file_name(path) != Some(ScriptLanguage::MiniJinja) {
+            continue;
+        }
         findings.extend(lint_template(&environment, path, text).into_iter().map(|objection| {
             ScriptFinding {
                 script: path.clone(),
@@ -47,8 +51,20 @@ pub fn check_scripts(set: &ScriptSet) -> Vec<ScriptFinding> {
             }
         }));
     }
-    let scripts = CompiledScripts::compile(set.clone(), environment);
+    let scripts = CompiledScripts::compile(set.clone(), environment, &HtlScriptCache::default());
+    for (diagnostic, is_warning) in scripts.htl_diagnostics() {
+        findings.push(ScriptFinding {
+            script: diagnostic.place.script.to_string(),
+            line: diagnostic.place.line as usize,
+            column: diagnostic.place.column as usize,
+            message: diagnostic.message.clone(),
+            is_warning,
+        });
+    }
     for (path, failure) in scripts.script_failures() {
+        if matches!(failure, ComponentFailure::HtlRefused(..)) {
+            continue;
+        }
         let (line, column, message) = match failure {
             ComponentFailure::TemplateRefused(refusal, _) => {
                 (refusal.line, refusal.column, refusal.message.clone())

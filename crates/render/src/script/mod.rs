@@ -6,9 +6,12 @@ mod cache;
 mod declared_url_parts;
 mod index;
 mod name_match;
+mod platform;
 mod source;
 
-pub(crate) use cache::{CompiledScripts, ScriptCache, ScriptInfo, ScriptResolution};
+pub(crate) use cache::{
+    CompiledHtl, CompiledScripts, HtlScriptCache, ScriptCache, ScriptInfo, ScriptResolution,
+};
 pub use declared_url_parts::DeclaredUrlParts;
 pub(crate) use index::ERROR_HANDLER_TYPE;
 pub(crate) use name_match::ScriptCriteria;

@@ -1,7 +1,6 @@
 //! Parses the file name of a script: `[<selectors with />|<label>][.<extension>][.<METHOD>].<engine>`.
 
-/// The file suffix of the only engine at present.
-pub(crate) const SCRIPT_ENGINE_SUFFIX: &str = "j2";
+use crate::script_language::ScriptLanguage;
 
 /// The properties of a request that select a script.
 #[derive(Debug, Clone, Copy)]
@@ -53,10 +52,9 @@ pub(crate) fn match_script_name(
     if leading.iter().ne(folders.iter()) {
         return None;
     }
+    ScriptLanguage::from_file_name(file)?;
     let mut parts: Vec<&str> = file.split('.').collect();
-    if parts.pop() != Some(SCRIPT_ENGINE_SUFFIX) {
-        return None;
-    }
+    parts.pop();
     let next_selector = criteria.selectors.get(folders.len()).map(String::as_str);
     let readings = [ScriptNameBase::Selector, ScriptNameBase::Label, ScriptNameBase::None]
         .into_iter()
@@ -172,6 +170,22 @@ mod tests {
         let methods = ["sample.j2", "GET.j2", "sample.GET.j2", "html.GET.j2", "sample.html.j2"];
         let expected = ["html.GET", "sample.html", "sample.GET", "sample", "GET"];
         assert_eq!(rank(&methods, "GET html"), expected);
+    }
+
+    #[test]
+    fn scripts_of_both_languages_have_the_same_names() {
+        let names = ["sample.html", "print.html", "print.html.html", "a4/print.html", "GET.html"];
+        assert_eq!(rank(&names, "GET html"), ["sample.html", "GET.html"]);
+        assert_eq!(
+            rank(&names, "GET print.html"),
+            ["print.html.html", "print.html", "sample.html", "GET.html"]
+        );
+        assert_eq!(
+            rank(&["sample.html", "sample.html.j2"], "GET html"),
+            ["sample.html", "sample.html"]
+        );
+        assert_eq!(rank(&["sample.html"], "GET json"), Vec::<String>::new());
+        assert_eq!(rank(&["sample.htm", "html"], "GET html"), Vec::<String>::new());
     }
 
     #[test]

@@ -12,10 +12,10 @@ use tympan_content::{Node, NodePath, Property, Repository, Snapshot};
 
 use super::declared_url_parts::DeclaredUrlParts;
 use super::index::SCRIPT_SEARCH_PATHS;
-use super::name_match::SCRIPT_ENGINE_SUFFIX;
 use crate::client_library::ClientLibrarySource;
 use crate::i18n;
 use crate::response::stored_file::StoredFile;
+use crate::script_language::ScriptLanguage;
 use crate::{Error, Result};
 
 /// The texts of all scripts, and the settings of their types' nodes.
@@ -222,7 +222,7 @@ fn search_path_nodes(snapshot: &Snapshot) -> Result<Vec<Node>> {
 
 /// Returns true if a file is a text that client libraries join, or a list of such files.
 fn is_client_library_text(name: &str) -> bool {
-    name.rsplit_once('.').is_some_and(|(_, suffix)| matches!(suffix, "css" | "js" | "txt"))
+    name.rsplit_once('.').is_some_and(|(_, suffix)| matches!(suffix, "css" | "js" | "less" | "txt"))
 }
 
 /// Returns true if a path is that of a dictionary: `i18n/de.json`.
@@ -233,7 +233,7 @@ fn is_dictionary_path(path: &str) -> bool {
 
 /// Returns true if a file name has a script suffix.
 fn is_script_name(name: &str) -> bool {
-    name.rsplit_once('.').is_some_and(|(_, suffix)| suffix == SCRIPT_ENGINE_SUFFIX)
+    ScriptLanguage::from_file_name(name).is_some()
 }
 
 /// Returns true if a file is read together with the scripts.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use minijinja::{Error, ErrorKind};
+use tympan_htl::{HtlCompileError, ScriptPlace};
 use tympan_notation::escape_html;
 
 use super::autoescape::{RewrittenTemplate, TemplateRefusal};
@@ -22,6 +23,12 @@ pub(crate) enum ComponentFailure {
     TemplateError(Arc<Error>, Option<Arc<RewrittenTemplate>>),
     #[error("{0}")]
     TemplateRefused(Arc<TemplateRefusal>, Arc<str>),
+    #[error("there is no script `{0}`")]
+    NoNamedScript(String),
+    #[error("{0}")]
+    HtlRefused(Arc<HtlCompileError>, Arc<str>),
+    #[error("{place}: {message}")]
+    HtlError { place: ScriptPlace, message: String, source_text: Option<Arc<str>> },
     #[error("components include each other more than {0} levels deep")]
     IncludesTooDeep(usize),
     #[error("components, loops and macros nest deeper than {0} bytes of stack allow")]
@@ -45,6 +52,9 @@ impl ComponentFailure {
             Self::NoScript(_) => "no-script",
             Self::TemplateError(..) => "template",
             Self::TemplateRefused(..) => "refused",
+            Self::NoNamedScript(_) => "no-named-script",
+            Self::HtlRefused(..) => "refused",
+            Self::HtlError { .. } => "template",
             Self::IncludesTooDeep(_) => "depth",
             Self::StackTooDeep(_) => "stack",
             Self::TooManyComponents(_) => "components",
@@ -56,8 +66,16 @@ impl ComponentFailure {
 
     /// Returns line and column of the fault, both counted from 1; `None` if it has no position.
     pub(crate) fn line_and_column(&self) -> Option<(usize, usize)> {
-        let Self::TemplateError(error, origin) = self else {
-            return None;
+        let (error, origin) = match self {
+            Self::TemplateError(error, origin) => (error, origin),
+            Self::HtlRefused(error, _) => {
+                let place = &error.faults().first()?.place;
+                return Some((place.line as usize, place.column as usize));
+            }
+            Self::HtlError { place, .. } => {
+                return Some((place.line as usize, place.column as usize));
+            }
+            _ => return None,
         };
         let inner = innermost_error(error);
         let start = match origin {
@@ -94,6 +112,14 @@ impl ComponentFailure {
             }
             Self::TemplateRefused(refusal, text) => {
                 source_excerpt(text, refusal.line, Some(&refusal.range))
+            }
+            Self::HtlRefused(error, text) => error
+                .faults()
+                .first()
+                .map(|fault| source_excerpt(text, fault.place.line as usize, None))
+                .unwrap_or_default(),
+            Self::HtlError { place, source_text: Some(text), .. } => {
+                source_excerpt(text, place.line as usize, None)
             }
             _ => String::new(),
         };

@@ -95,7 +95,7 @@ fn error_value(request: &TemplateRequest) -> Value {
 
 impl ComponentFrame {
     /// Creates the variables of a component.
-    pub(super) fn new(
+    pub(crate) fn new(
         scope: Arc<RenderScope>,
         resource: ContentResource,
         selectors: Arc<[String]>,
@@ -184,7 +184,7 @@ impl ComponentFrame {
     }
 
     /// Returns the inclusions that this component declares for its children.
-    fn dynamic_children(&self) -> Option<Arc<DynamicChildInclusions>> {
+    pub(crate) fn dynamic_children(&self) -> Option<Arc<DynamicChildInclusions>> {
         let scripts = &self.scope.scripts;
         if !scripts.has_dynamic_children() {
             return None;
@@ -220,7 +220,7 @@ impl ComponentFrame {
 
     /// Returns the placeholder of a component that is rendered for each visitor; `None` if it is to be rendered here.
     /// The enclosing component or its own type may declare the inclusion.
-    fn dynamic_include(
+    pub(crate) fn dynamic_include(
         &self,
         resource: &ContentResource,
         (resource_type, super_type): ResourceTypes<'_>,
@@ -264,7 +264,7 @@ impl ComponentFrame {
 
     /// Returns true if a component is a part of others that authors do not choose: its group is `.hidden`. Such parts
     /// may occur where a wrapper would break the page, as in its head.
-    fn is_hidden_component(&self, resource_type: &str) -> bool {
+    pub(crate) fn is_hidden_component(&self, resource_type: &str) -> bool {
         let reader = &self.scope.reader;
         let component = ["/apps/", "/libs/"].iter().find_map(|root| {
             reader.node_at(&format!("{root}{}", resource_type.trim_start_matches('/')))
@@ -333,7 +333,7 @@ impl ComponentFrame {
     }
 
     /// Counts a failure and returns its placeholder.
-    fn render_failure(&self, failure: &ComponentFailure, path: &str) -> String {
+    pub(crate) fn render_failure(&self, failure: &ComponentFailure, path: &str) -> String {
         self.scope.record_failure(failure, path);
         failure.placeholder(self.scope.mode, path)
     }

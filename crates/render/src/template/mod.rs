@@ -11,6 +11,7 @@ mod asset;
 mod autoescape;
 mod breakpoint;
 mod date;
+mod engine;
 mod escape;
 mod failure;
 mod filter;
@@ -19,6 +20,7 @@ mod frame;
 mod function;
 mod lint;
 mod markup_text;
+mod mini_jinja_engine;
 mod output_filter;
 mod page_object;
 mod resource_object;
@@ -29,9 +31,12 @@ mod value;
 use minijinja::{Environment, UndefinedBehavior};
 
 pub(crate) use autoescape::{RewrittenTemplate, analyze_templates};
+pub(crate) use engine::{EngineRun, ScriptEngine, ScriptEngines};
 pub(crate) use failure::ComponentFailure;
 pub(crate) use fragment::{RequestFragments, VariationContext};
+pub(crate) use frame::ComponentFrame;
 pub(crate) use lint::lint_template;
+pub(crate) use mini_jinja_engine::MiniJinjaEngine;
 pub(crate) use scope::{RenderProgress, RenderScope, ResponseOverride, TemplateRequest};
 
 use self::template_name::resolve_template_name;

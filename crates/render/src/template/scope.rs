@@ -6,18 +6,17 @@
 //! * A failing component never fails the one that includes it.
 //! * Depth, number of includes, steps and bytes are bounded per request, so that every rendering ends.
 
-use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use minijinja::{ErrorKind, State, Value};
+use minijinja::State;
 use parking_lot::Mutex;
 use tympan_content::{Node, NodePath};
 use tympan_content_query::QueryEngine;
 
-use super::failure::{ComponentFailure, innermost_error};
+use super::engine::{EngineRun, OutputBudget, ScriptEngines};
+use super::failure::ComponentFailure;
 use super::fragment::{IncludeCapture, RequestFragments};
-use super::frame::ComponentFrame;
 use crate::backend::BackendRegistry;
 use crate::dependency::content_reader::{ContentReader, RequestFacts};
 use crate::fragment::{FragmentHole, FragmentLookupCounts};
@@ -60,6 +59,8 @@ pub(crate) struct RenderScope {
     pub limits: RenderLimits,
     /// The source of scripts, which also knows live client libraries.
     pub script_cache: Arc<ScriptCache>,
+    /// The engines that run the scripts.
+    pub engines: ScriptEngines,
     /// The cached fragments, if the request may use them.
     pub fragments: Option<RequestFragments>,
     pub progress: RenderProgress,
@@ -222,7 +223,7 @@ impl RenderScope {
     }
 
     /// Returns the external address of a content address for visitors of this host.
-    pub(super) fn external_url(&self, address: String) -> String {
+    pub(crate) fn external_url(&self, address: String) -> String {
         // Without mappings all hosts get the same output, and adding a first mapping changes everything.
         if self.routes.has_mappings() {
             self.reader.record_fact(RequestFacts::HOST);
@@ -231,7 +232,7 @@ impl RenderScope {
     }
 
     /// Resolves the script for types and selectors. The caller records its use with [`RenderScope::record_resolution`].
-    pub(super) fn resolve_script(
+    pub(crate) fn resolve_script(
         &self,
         types: ResourceTypes<'_>,
         selectors: &[String],
@@ -247,7 +248,7 @@ impl RenderScope {
     }
 
     /// Records the search for a resource's script, and returns the script.
-    pub(super) fn record_resolution(
+    pub(crate) fn record_resolution(
         &self,
         resource: &ContentResource,
         resolution: ScriptResolution,
@@ -324,54 +325,30 @@ impl RenderScope {
         ReadCounts { read_count: self.reader.read_count(), query_count: self.reader.query_count() }
     }
 
-    /// Runs the script.
+    /// Runs the script with the engine of its language.
     fn run_script(
         self: &Arc<Self>,
         (resource, script): (&ContentResource, &ScriptInfo),
         selectors: Arc<[String]>,
-        OutputBudget { expected_bytes, remaining_bytes }: OutputBudget,
+        output: OutputBudget,
     ) -> Result<String, ComponentFailure> {
         self.scripts.record_script_use(&self.reader, script);
-        let template = self.scripts.template(script)?;
-        let frame = ComponentFrame::new(Arc::clone(self), resource.clone(), selectors);
-        let mut out = BoundedOutput { buffer: Vec::with_capacity(expected_bytes), remaining_bytes };
-        let captured = template.render_captured_to(Value::from_object(frame), &mut out);
-        match &captured {
-            Ok(captured) => {
-                let mut running = self.state().lock();
-                if let Some((consumed, _)) = captured.state().fuel_levels() {
-                    running.raise_step_count(consumed);
-                }
-                // The output of a failed component is discarded, and so not counted.
-                running.output_bytes += out.buffer.len();
-            }
-            Err(error) if error.kind() == ErrorKind::OutOfFuel => {
-                self.state().lock().raise_step_count(self.max_component_steps());
-            }
-            Err(_) => {}
-        }
-        match captured {
-            Ok(_) => Ok(String::from_utf8(out.buffer).unwrap_or_default()),
-            Err(error) if error.kind() == ErrorKind::OutOfFuel => {
-                Err(match self.max_component_steps() == self.limits.max_steps {
-                    true => ComponentFailure::TooManySteps(self.limits.max_steps),
-                    false => ComponentFailure::TooManyOwnSteps(self.limits.max_component_steps),
-                })
-            }
-            Err(_) if out.remaining_bytes == 0 => {
-                Err(ComponentFailure::OutputTooLarge(self.limits.max_output_bytes))
-            }
-            Err(error) => {
-                let origin = innermost_error(&error)
-                    .name()
-                    .and_then(|name| self.scripts.original_text(name));
-                Err(ComponentFailure::TemplateError(Arc::new(error), origin))
-            }
-        }
+        let run = EngineRun { scope: self, resource, script, selectors, output };
+        self.engines.engine(script.language()).run_script(run)
+    }
+
+    /// Raises the step count of the running component.
+    pub(crate) fn raise_step_count(&self, steps: u64) {
+        self.state().lock().raise_step_count(steps);
+    }
+
+    /// Counts the output of a component that ended without failure: the output of a failed one is discarded.
+    pub(crate) fn count_output(&self, bytes: usize) {
+        self.state().lock().output_bytes += bytes;
     }
 
     /// Returns the maximum number of steps of one component.
-    fn max_component_steps(&self) -> u64 {
+    pub(crate) fn max_component_steps(&self) -> u64 {
         self.limits.max_component_steps.min(self.limits.max_steps)
     }
 
@@ -380,7 +357,7 @@ impl RenderScope {
     }
 
     /// Counts the steps of the running component so far.
-    pub(super) fn count_steps(&self, state: &State<'_, '_>) {
+    pub(crate) fn count_steps(&self, state: &State<'_, '_>) {
         if let Some((consumed, _)) = state.fuel_levels() {
             self.state().lock().raise_step_count(consumed);
         }
@@ -427,7 +404,7 @@ impl RenderScope {
     }
 
     /// Adds a warning for authors, unless it was added before.
-    pub(super) fn add_warning(&self, warning: &str) {
+    pub(crate) fn add_warning(&self, warning: &str) {
         let warnings = &mut self.state().lock().warnings;
         if warnings.len() < MAX_WARNINGS
             && !warnings.iter().any(|known_warning| known_warning == warning)
@@ -463,7 +440,7 @@ impl RenderScope {
     }
 
     /// Marks an include of a component that is rendered for the cache.
-    pub(super) fn mark_include(&self, hole: FragmentHole, text: String) -> String {
+    pub(crate) fn mark_include(&self, hole: FragmentHole, text: String) -> String {
         match self.state().lock().captures.last_mut() {
             Some(Some(capture)) => capture.mark_include(hole, &text),
             _ => text,
@@ -503,37 +480,4 @@ impl RenderScope {
 fn stack_address() -> usize {
     let marker = 0_u8;
     std::ptr::from_ref(std::hint::black_box(&marker)).addr()
-}
-
-/// The output budget of a component.
-struct OutputBudget {
-    /// The usual number of bytes.
-    expected_bytes: usize,
-    remaining_bytes: usize,
-}
-
-/// A buffer that refuses to grow beyond its limit.
-struct BoundedOutput {
-    buffer: Vec<u8>,
-    remaining_bytes: usize,
-}
-
-impl io::Write for BoundedOutput {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.remaining_bytes.checked_sub(bytes.len()) {
-            Some(left) => {
-                self.remaining_bytes = left;
-                self.buffer.extend_from_slice(bytes);
-                Ok(bytes.len())
-            }
-            None => {
-                self.remaining_bytes = 0;
-                Err(io::Error::other("the output is too large"))
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

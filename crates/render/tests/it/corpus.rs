@@ -29,7 +29,7 @@ const GENERIC_PAGE: &str = "<title>{{ page.title }}</title>\
 /// Makes a repository with the sample site.
 pub(crate) fn sample() -> Repository {
     let site = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../site"));
-    let bytes = archive::build_site_package(site).unwrap();
+    let bytes = archive::build_site_package(site, &archive::CONTENT_ROOTS, None).unwrap();
     let mut package =
         ContentPackage::read(Cursor::new(bytes), "site", &PackageLimits::default()).unwrap();
     let repository = Repository::in_memory().unwrap();

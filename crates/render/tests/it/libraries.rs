@@ -197,3 +197,23 @@ fn queries_give_what_they_find_and_tell_visitors_nothing_of_it() {
     site.script("/apps/test/case/case.html.j2", "{{ query(\"SELEKT\") }}");
     assert_eq!(site.get("/content/x.html").outcome, RenderOutcome::Error);
 }
+
+#[test]
+fn style_sheets_in_less_are_compiled_and_joined() {
+    let site = site();
+    let less = [
+        ("css.txt", "main.less\nbroken.less\nplain.css"),
+        ("main.less", "@import 'colors';\n.a { .b { color: @main; background: url(img/x.png) } }"),
+        ("colors.less", "@main: #010203;"),
+        ("broken.less", ".c { color: @none; }"),
+        ("plain.css", ".d { top: 0 }"),
+    ];
+    let library = library(&site.repository, "less", [&["t.less"], &[], &[]], &less);
+    site.put("/apps/t/clientlibs/less", library);
+    let drawn = site.draw("{{ clientlibs(\"t.less\") }}");
+    let address = drawn.split("href=\"").nth(1).unwrap().split('"').next().unwrap();
+    let css = site.text(address);
+    assert!(css.contains(".a .b{color:#010203;"), "{css}");
+    assert!(css.contains("url(/etc.clientlibs/t/clientlibs/less/img/x.png)"), "{css}");
+    assert!(css.contains(".d{top:0") && !css.contains(".c{") && !css.contains('@'), "{css}");
+}

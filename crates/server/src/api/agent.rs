@@ -1,7 +1,7 @@
 //! Administration of agents, companions of an activation, and the list of live documents.
 
 use serde_json::{Map, Value as Json, json};
-use tympan_content::{JcrDate, NodePath, Privileges, SubtreeScope};
+use tympan_content::{JcrDate, NodePath, Privileges, Snapshot, SubtreeScope};
 use tympan_replicate::{
     OrphanedDocument, ReferencedDocument, ReplicatedDocument, list_live_documents,
     list_orphaned_documents, list_referenced_documents,
@@ -110,7 +110,8 @@ pub(crate) fn agent_schemas() -> Map<String, Json> {
         ("waits", flag()),
     ];
     let kind = json!({ "enum": ["asset", "tag", "template", "fragment", "page", "other"] });
-    let more = [("kind", kind), ("ticked", flag()), ("referrer", text_schema())];
+    let more =
+        [("kind", kind), ("ticked", flag()), ("allowed", flag()), ("referrer", text_schema())];
     let companion = [&document[..], &more].concat();
     schemas_by_name([
         (
@@ -180,18 +181,22 @@ fn list_companions(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse
     let limit = usize::try_from(MAX_LISTED_DOCUMENTS).unwrap_or(usize::MAX);
     let companions = list_referenced_documents(&snapshot, &path, depth, limit)?;
     crate::page::check_snapshot_failure(&snapshot)?;
-    let companions: Vec<Json> = companions.iter().map(companion_json).collect();
+    let companions = companions.iter().map(|companion| companion_json(&snapshot, companion));
+    let companions = companions.collect::<Result<Vec<Json>>>()?;
     Ok(ApiResponse::json(json!({ "companions": companions })))
 }
 
-fn companion_json(companion: &ReferencedDocument) -> Json {
+/// Describes a companion, and whether the viewer of the snapshot may activate it.
+fn companion_json(snapshot: &Snapshot, companion: &ReferencedDocument) -> Result<Json> {
+    let is_allowed = snapshot.has_privileges(&companion.document.path, Privileges::REPLICATE)?;
     let mut members = live_document_json(&companion.document);
     if let Some(members) = members.as_object_mut() {
         members.insert("kind".to_owned(), companion.kind.name().into());
         members.insert("ticked".to_owned(), companion.is_preselected.into());
+        members.insert("allowed".to_owned(), is_allowed.into());
         members.insert("referrer".to_owned(), companion.referrer.as_str().into());
     }
-    members
+    Ok(members)
 }
 
 fn serve_live_documents(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {

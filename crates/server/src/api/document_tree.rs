@@ -9,7 +9,7 @@ pub(crate) fn read_document_tree(node: &Node) -> Result<Subtree> {
     let mut tree = Subtree {
         name: node.name().to_owned(),
         properties: node.properties().into_iter().collect(),
-        children: Vec::new(),
+        ..Subtree::default()
     };
     tree.properties.remove("rep:password");
     for child in node.children()? {

@@ -33,7 +33,9 @@ mod node_write;
 mod openapi;
 mod package;
 mod page;
+mod page_template;
 mod permission;
+pub(crate) mod presence;
 mod query;
 mod reference;
 mod schedule;
@@ -77,6 +79,8 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
     package::PACKAGE_ENDPOINTS,
     change_feed::FEED_ENDPOINTS,
     page::PAGE_ENDPOINTS,
+    presence::PRESENCE_ENDPOINTS,
+    page_template::PAGE_TEMPLATE_ENDPOINTS,
     agent_queue::AGENT_QUEUE_ENDPOINTS,
     job::JOB_ENDPOINTS,
     job::queue::QUEUE_ENDPOINTS,

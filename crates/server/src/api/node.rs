@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{
-    MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Property, Snapshot, Subtree, Value, ValueType,
+    MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Property, Session, Snapshot, Subtree, Value,
+    ValueType,
 };
 
 use crate::Instance;
@@ -323,7 +324,7 @@ impl SubmittedNode {
             tree.properties.insert(PRIMARY_TYPE.to_owned(), Property::name(kind));
         }
         for (name, child) in self.children.iter().flat_map(|children| &children.0) {
-            tree.put_child(child.to_subtree(name)?);
+            tree.children.push(child.to_subtree(name)?);
         }
         Ok(tree)
     }
@@ -349,18 +350,30 @@ impl SubmittedNode {
 
     /// Returns the names of properties that the viewer can see on the node and that are not submitted; these are
     /// removed.
-    pub(crate) fn omitted_properties(&self, stored: &Node) -> Result<Vec<String>> {
+    pub(crate) fn omitted_properties(
+        &self,
+        session: &mut Session,
+        path: &NodePath,
+        stored: &BTreeMap<String, Property>,
+    ) -> Result<Vec<String>> {
         let sent: HashSet<&str> = self.properties.0.iter().map(|(name, _)| name.as_str()).collect();
-        let protection = stored.snapshot().property_protection(stored.path())?;
+        // A password hash is never shown, so clients cannot send it back.
+        let is_omitted = |(name, _): &(&String, _)| {
+            !(sent.contains(&***name) || *name == PRIMARY_TYPE || *name == "rep:password")
+        };
+        let mut omitted = stored.iter().filter(is_omitted).peekable();
+        if omitted.peek().is_none() {
+            return Ok(Vec::new());
+        }
         // Properties that only the repository sets stay, whether or not they are sent back.
-        let is_of_same_type = stored.primary_type() == self.requested_type();
+        let stored_type = stored.get(PRIMARY_TYPE).filter(|property| !property.is_list());
+        let stored_type = stored_type.and_then(|property| property.first()?.as_str());
+        let is_of_same_type = stored_type.unwrap_or("nt:unstructured") == self.requested_type();
+        let protection = session.property_protection(path)?;
         let mut dropped = Vec::new();
-        for (name, property) in stored.properties() {
-            // A password hash is never shown, so clients cannot send it back.
-            let stays = sent.contains(&*name) || name == PRIMARY_TYPE || name == "rep:password";
-            if !(stays || is_of_same_type && is_property_protected(&protection, &name, &property)?)
-            {
-                dropped.push(name);
+        for (name, property) in omitted {
+            if !(is_of_same_type && is_property_protected(&protection, name, property)?) {
+                dropped.push(name.clone());
             }
         }
         Ok(dropped)

@@ -4,15 +4,15 @@
 //! * A batch is applied completely or not at all.
 //! * A condition (`If-Match`, `ifMatch`) holds when the commit is made, not only when the request begins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::SystemTime;
 
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tympan_content::{
-    NodePath, PRIMARY_TYPE, Property, ReferenceRewriteReport, Session, SiblingPosition, Snapshot,
-    Subtree, is_policy_name,
+    NodeFields, NodePath, PRIMARY_TYPE, Property, ReferenceRewriteReport, Session, SiblingPosition,
+    Snapshot, Subtree, is_policy_name,
 };
 use tympan_jobs::workflow::process::is_reserved_message;
 
@@ -27,6 +27,7 @@ use crate::api::node::{NodePatch, SubmittedNode, deserialize_present};
 use crate::api::reference::{referrer_json, skipped_reference_json};
 use crate::failure::{RequestFailure, Result};
 use crate::observe::metrics::increment;
+use crate::write::copy_limits::viewer_copy_budget;
 use crate::write::page_modification::record_page_modification;
 use crate::write::property_protection::{RelocationKind, RequestedProperties};
 
@@ -464,6 +465,7 @@ fn apply_steps(
     (message, now): (&str, SystemTime),
 ) -> Result<Vec<(WriteOutcome, Option<String>)>> {
     let mut session = call.begin_session()?;
+    session.limit_copies(viewer_copy_budget(instance, &call.viewer)?);
     let base = session.snapshot()?;
     let mut done = Vec::new();
     let mut touched = Vec::new();
@@ -535,7 +537,7 @@ impl NodeWriter<'_> {
         match operation {
             WriteOperation::Put { path, node, .. } => {
                 let path = NodePath::new(path)?;
-                let is_there = session.node(&path)?.is_some();
+                let is_there = session.has_node(&path)?;
                 let status = if is_there { StatusCode::OK } else { StatusCode::CREATED };
                 check_parent(session, &path)?;
                 self.put_subtree(session, &path, node, 0)?;
@@ -543,7 +545,7 @@ impl NodeWriter<'_> {
             }
             WriteOperation::Patch { path, patch, .. } => {
                 let path = NodePath::new(path)?;
-                if session.node(&path)?.is_none() {
+                if !session.has_node(&path)? {
                     return Err(RequestFailure::not_found(path.as_str()));
                 }
                 self.patch_subtree(session, &path, patch, 0)?;
@@ -599,7 +601,7 @@ impl NodeWriter<'_> {
                         return Err(RequestFailure::bad_request(message));
                     }
                 };
-                if session.node(&path)?.is_none() {
+                if !session.has_node(&path)? {
                     return Err(RequestFailure::not_found(path.as_str()));
                 }
                 session.reorder_node(&path, &position)?;
@@ -621,22 +623,14 @@ impl NodeWriter<'_> {
         if depth > crate::api::node::MAX_READ_DEPTH {
             return Err(RequestFailure::bad_request("the node is nested too deeply"));
         }
-        let Some(stored) = session.node(path)? else {
+        let Some(stored) = session.read_node_fields(path)? else {
             let tree = sent.to_subtree(path.name())?;
             self.requested_properties.add_tree(path, &tree, self.operation_index);
             return Ok(session.put_node(path, tree)?);
         };
-        let before: BTreeMap<String, Property> = stored.properties().into_iter().collect();
-        let (properties, dropped) =
-            (sent.submitted_properties(&before)?, sent.omitted_properties(&stored)?);
-        let listed: Option<Vec<String>> = match sent.children() {
-            Some(_) => {
-                let children = stored.children()?;
-                Some(children.iter().map(|child| child.name().to_owned()).collect())
-            }
-            None => None,
-        };
-        drop(stored);
+        let NodeFields { properties: before, child_names: listed } = stored;
+        let properties = sent.submitted_properties(&before)?;
+        let dropped = sent.omitted_properties(session, path, &before)?;
         for (name, property) in properties {
             self.requested_properties.add(
                 path,
@@ -651,20 +645,19 @@ impl NodeWriter<'_> {
         for name in dropped {
             session.remove_property(path, &name)?;
         }
-        let (Some(children), Some(listed)) = (sent.children(), listed) else { return Ok(()) };
-        for name in &listed {
-            // Clients that know of content alone do not list policies.
-            if !is_policy_name(name) && !children.iter().any(|(sent, _)| sent == name) {
-                session.remove_node(&path.child(name)?)?;
-            }
-        }
+        let Some(children) = sent.children() else { return Ok(()) };
+        let names: HashSet<&str> = children.iter().map(|(name, _)| &**name).collect();
+        // Clients that know of content alone do not list policies.
+        let is_dropped = |name: &&str| !is_policy_name(name) && !names.contains(name);
+        let dropped = listed.iter().map(|name| &**name).filter(is_dropped).collect();
+        session.remove_children(path, &dropped)?;
         for (name, child) in children {
             self.put_subtree(session, &path.child(name)?, child, depth + 1)?;
         }
-        let names: Vec<String> = children.iter().map(|(name, _)| name.clone()).collect();
-        let is_in_order = listed.iter().filter(|name| names.contains(name)).eq(&names);
-        if !is_in_order {
-            session.order_children(path, &names)?;
+        let common_names = listed.iter().filter(|name| names.contains(&***name));
+        if !common_names.eq(children.iter().map(|(name, _)| name)) {
+            let order: Vec<String> = children.iter().map(|(name, _)| name.clone()).collect();
+            session.order_children(path, &order)?;
         }
         Ok(())
     }
@@ -680,8 +673,9 @@ impl NodeWriter<'_> {
         if depth > crate::api::node::MAX_READ_DEPTH {
             return Err(RequestFailure::bad_request("the patch is nested too deeply"));
         }
-        let stored = session.node(path)?.map(|node| node.properties().into_iter().collect());
-        let stored: BTreeMap<String, Property> = stored.unwrap_or_default();
+        let stored = session.read_node_fields(path)?;
+        let stored: BTreeMap<String, Property> =
+            stored.map(|stored| stored.properties).unwrap_or_default();
         for (name, sent) in &patch.properties.0 {
             let Some(sent) = sent else {
                 if name == PRIMARY_TYPE {
@@ -708,11 +702,12 @@ impl NodeWriter<'_> {
             );
             session.set_property(path, PRIMARY_TYPE, Property::name(kind))?;
         }
+        let mut removed = BTreeSet::new();
         for (name, child) in &patch.children.0 {
             let at = path.child(name)?;
-            let is_there = session.node(&at)?.is_some();
+            let is_there = session.has_node(&at)?;
             match child {
-                None if is_there => session.remove_node(&at)?,
+                None if is_there => drop(removed.insert(&**name)),
                 None => {}
                 Some(child) => {
                     if !is_there {
@@ -723,14 +718,14 @@ impl NodeWriter<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(session.remove_children(path, &removed)?)
     }
 }
 
 /// Returns a clear error if the parent of a new node is missing.
 fn check_parent(session: &mut Session, path: &NodePath) -> Result<()> {
     match path.parent() {
-        Some(parent) if session.node(&parent)?.is_none() => Err(RequestFailure::new(
+        Some(parent) if !session.has_node(&parent)? => Err(RequestFailure::new(
             StatusCode::CONFLICT,
             format!("the parent node `{parent}` does not exist"),
         )),
@@ -741,11 +736,11 @@ fn check_parent(session: &mut Session, path: &NodePath) -> Result<()> {
 /// Returns the target path, after removing the node at the target if `replace` allows it.
 fn clear_target(session: &mut Session, from: &str, to: &str, replace: bool) -> Result<NodePath> {
     let (from, to) = (NodePath::new(from)?, NodePath::new(to)?);
-    if session.node(&from)?.is_none() {
+    if !session.has_node(&from)? {
         return Err(RequestFailure::not_found(from.as_str()));
     }
     check_parent(session, &to)?;
-    if replace && to != from && !from.is_within(&to) && session.node(&to)?.is_some() {
+    if replace && to != from && !from.is_within(&to) && session.has_node(&to)? {
         session.remove_node(&to)?;
     }
     Ok(to)

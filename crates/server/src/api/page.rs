@@ -4,7 +4,10 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use tympan_content::{JCR_CONTENT, JcrDate, LookupIndex, Node, NodeSummary, Snapshot};
+use tympan_content::{
+    JCR_CONTENT, JcrDate, LookupIndex, Node, NodeSummary, Privileges, Snapshot,
+    Value as ContentValue,
+};
 use tympan_jobs::JobState;
 use tympan_render::ContainerPolicy;
 use tympan_replicate::{agent_topic, read_agents};
@@ -265,6 +268,12 @@ fn page_json(call: &ApiRequest, waiting: &HashMap<String, JobState>) -> Result<A
         "activated": to_iso_date(summary.activation_date()),
         "modified": to_iso_date(summary.last_modified()),
         "modifiedBy": summary.last_modified_by(),
+        "onTime": publication_time(&content, "onTime"),
+        "offTime": publication_time(&content, "offTime"),
+        "denied": {
+            "edit": !snapshot.has_privileges(content.path(), Privileges::MODIFY_PROPERTIES)?,
+            "activate": !snapshot.has_privileges(page.path(), Privileges::REPLICATE)?,
+        },
         "content": {
             "path": content.path().as_str(),
             "resourceType": resource_type,
@@ -275,6 +284,14 @@ fn page_json(call: &ApiRequest, waiting: &HashMap<String, JobState>) -> Result<A
         "insertable": insertable_components(&snapshot)?,
     });
     Ok(ApiResponse::tagged(body, entity_tag::document_tag(&call.instance, &page)))
+}
+
+/// Returns the time at which a page appears or vanishes, if one is set.
+fn publication_time(content: &Node, name: &str) -> Option<String> {
+    match content.property(name)?.first()? {
+        ContentValue::Date(date) => Some(date.to_string()),
+        value => JcrDate::parse_lenient(&value.to_text()).ok().map(|date| date.to_string()),
+    }
 }
 
 /// Describes the components below a node, including the nodes that group them.

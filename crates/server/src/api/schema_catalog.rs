@@ -21,6 +21,7 @@ pub(crate) fn all_schemas() -> Map<String, Value> {
         super::version::version_schemas(),
         super::reference::reference_schemas(),
         super::agent::agent_schemas(),
+        super::presence::presence_schemas(),
         super::schedule::schedule_schemas(),
         super::backup::backup_schemas(),
         super::failed_step::failed_step_schemas(),
@@ -302,6 +303,7 @@ fn page_schemas() -> Map<String, Value> {
     let status = json!({ "type": "string", "enum": ["draft", "modified", "live", "deactivated", "queued", "failed"] });
     let kind = json!({ "type": "string", "enum": ["page", "folder", "asset", "node"] });
     let any = json!({ "type": "object" });
+    let flag = json!({ "type": "boolean" });
     let item = object_schema(&[
         ("path", text_schema()),
         ("name", text_schema()),
@@ -363,6 +365,21 @@ fn page_schemas() -> Map<String, Value> {
             ]),
         ),
         (
+            "TemplateList",
+            object_schema(&[
+                ("path", text_schema()),
+                (
+                    "templates",
+                    array_schema(object_schema(&[
+                        ("path", text_schema()),
+                        ("title", text_schema()),
+                        ("description", text_or_null_schema()),
+                        ("resourceType", text_or_null_schema()),
+                    ])),
+                ),
+            ]),
+        ),
+        (
             "Page",
             object_schema(&[
                 ("path", text_schema()),
@@ -372,6 +389,9 @@ fn page_schemas() -> Map<String, Value> {
                 ("activated", text_or_null_schema()),
                 ("modified", text_or_null_schema()),
                 ("modifiedBy", text_or_null_schema()),
+                ("onTime", text_or_null_schema()),
+                ("offTime", text_or_null_schema()),
+                ("denied", object_schema(&[("edit", flag.clone()), ("activate", flag)])),
                 ("content", any.clone()),
                 ("components", array_schema(any.clone())),
                 ("insertable", array_schema(any.clone())),

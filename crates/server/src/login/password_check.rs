@@ -11,7 +11,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use argon2::password_hash::phc::PasswordHash;
@@ -54,6 +54,8 @@ pub(super) struct PasswordCheckQueue {
     running_permits: Arc<Semaphore>,
     unknown_client_permits: Arc<Semaphore>,
     known_client_permits: Arc<Semaphore>,
+    /// Number of passwords that were hashed.
+    hashed_passwords: Arc<AtomicU64>,
 }
 
 /// The permit for one password check; released on drop.
@@ -69,6 +71,7 @@ impl Default for PasswordCheckQueue {
             running_permits: Arc::new(Semaphore::new(MAX_PARALLEL_HASHES)),
             unknown_client_permits: Arc::new(Semaphore::new(MAX_UNKNOWN_ATTEMPTS)),
             known_client_permits: Arc::new(Semaphore::new(MAX_KNOWN_ATTEMPTS)),
+            hashed_passwords: Arc::default(),
         }
     }
 }
@@ -127,6 +130,12 @@ impl TrustedProxies {
 }
 
 impl Logins {
+    /// Returns the number of passwords that were hashed for checks, by which a test compares the work of attempts.
+    #[must_use]
+    pub fn hashed_password_count(&self) -> u64 {
+        self.password_queue.hashed_passwords.load(Ordering::Relaxed)
+    }
+
     /// Returns the account if the password is correct and there were not too many failures before.
     ///
     /// # Errors
@@ -153,9 +162,10 @@ impl Logins {
         let (user, password) = (attempt.user.to_owned(), attempt.password.to_owned());
         let (address, browser) = (client.address, client.browser);
         let throttle: Arc<LoginThrottle> = Arc::clone(&self.throttle);
+        let hashed_passwords = Arc::clone(&self.password_queue.hashed_passwords);
         let check = move || {
             let hash = account.as_ref().map(|account| account.password_hash.as_str());
-            let is_right = matches_password_hash(hash, &password);
+            let is_right = matches_password_hash(hash, &password, &hashed_passwords);
             let client = LoginClient { user: &user, address, browser };
             match is_right {
                 true => throttle.record_success(client, now),
@@ -168,10 +178,12 @@ impl Logins {
     }
 }
 
-/// Returns true if the hash matches the password. Takes as long if there is no usable hash.
-fn matches_password_hash(hash: Option<&str>, password: &str) -> bool {
-    let verify =
-        |hash: &PasswordHash| Argon2::default().verify_password(password.as_bytes(), hash).is_ok();
+/// Returns true if the hash matches the password. Takes as long if there is no usable hash. Counts the hashing.
+fn matches_password_hash(hash: Option<&str>, password: &str, count: &AtomicU64) -> bool {
+    let verify = |hash: &PasswordHash| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Argon2::default().verify_password(password.as_bytes(), hash).is_ok()
+    };
     match hash.and_then(|hash| PasswordHash::new(hash).ok()) {
         Some(hash) => verify(&hash),
         None => {
@@ -236,12 +248,14 @@ mod tests {
         let parameters = |hash: &str| hash.rsplitn(3, '$').nth(2).unwrap().to_owned();
         assert_eq!(parameters(UNUSABLE_PASSWORD_HASH), parameters(&hash));
         assert!(PasswordHash::new(UNUSABLE_PASSWORD_HASH).is_ok());
-        assert!(matches_password_hash(Some(&hash), "violet-harbor-lantern"));
+        let count = AtomicU64::new(0);
+        assert!(matches_password_hash(Some(&hash), "violet-harbor-lantern", &count));
         for (hash, password) in
             [(Some(hash.as_str()), "violet"), (Some("{SHA-256}abc"), "abc"), (None, "")]
         {
-            assert!(!matches_password_hash(hash, password), "{hash:?}");
+            assert!(!matches_password_hash(hash, password, &count), "{hash:?}");
         }
+        assert_eq!(count.into_inner(), 4);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use tympan_content_package::{
     StoredPackage, StoredPackages,
 };
 use tympan_notation::escape_xml;
+use tympan_web::http_date::format_http_date;
 
 use super::{
     PackageParameters, ReceivedPackage, audit_stamp, install_stored_package, is_parameter_true,
@@ -435,7 +436,8 @@ fn packages_xml(packages: &[StoredPackage]) -> String {
 
 /// Formats a date as in mail headers: `Tue, 04 Aug 2015 11:40:21 +0000`.
 fn to_mail_date(date: JcrDate) -> String {
-    httpdate::fmt_http_date(date.to_system_time()).replace(" GMT", " +0000")
+    let date = format_http_date(date.to_system_time()).unwrap_or_default();
+    date.replace(" GMT", " +0000")
 }
 
 /// `list.jsp`: all packages, or the one at `path`.

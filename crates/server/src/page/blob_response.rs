@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tympan_content::{BlobContent, Repository};
 use tympan_render::BlobBody;
 use tympan_render::conditional_request::{self, BinaryResponsePlan, ConditionalHeaders};
+use tympan_web::http_date::format_http_date;
 use tympan_web::reader_body::body_from_reader;
 use tympan_web::shortcut::{MAX_SHORTCUT_FILE_BYTES, ReadyResponseBody};
 
@@ -138,8 +139,8 @@ impl RequestedBlobPart {
         }
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         set_header(headers, header::ETAG, &blob.etag);
-        if let Some(modified) = blob.last_modified {
-            set_header(headers, header::LAST_MODIFIED, &httpdate::fmt_http_date(modified));
+        if let Some(date) = blob.last_modified.and_then(format_http_date) {
+            set_header(headers, header::LAST_MODIFIED, &date);
         }
         response
     }

@@ -27,6 +27,7 @@ use http::{HeaderMap, Method, StatusCode, header};
 use tympan_content::{ChunkId, Viewer};
 use tympan_render::ledger::{DependencyDigest, ResponseFingerprint};
 use tympan_render::{BlobBody, RenderOutcome, RenderResponse, RenderResponseBody, RequestFacts};
+use tympan_web::http_date::format_http_date;
 use tympan_web::shortcut::ReadyResponseBody;
 
 use crate::login::RequestIdentity;
@@ -253,7 +254,7 @@ impl HotResponseCandidate {
         if headers.get(header::ETAG).is_some_and(|tag| tag.as_bytes() == blob.etag.as_bytes()) {
             headers.remove(header::ETAG);
         }
-        let modified = blob.last_modified.map(httpdate::fmt_http_date);
+        let modified = blob.last_modified.and_then(format_http_date);
         if modified.is_some_and(|date| {
             headers.get(header::LAST_MODIFIED).is_some_and(|sent| *sent == *date)
         }) {

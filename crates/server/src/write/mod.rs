@@ -2,6 +2,7 @@
 
 pub(crate) mod companion_request;
 pub(crate) mod component_placement;
+pub(crate) mod copy_limits;
 pub(crate) mod form;
 pub(crate) mod incoming_blob;
 pub(crate) mod package_limits;

@@ -1,4 +1,4 @@
-//! Limits on the content packages that a viewer builds and on the archives that a viewer imports.
+//! Limits on the content packages that a viewer builds and on the content that a viewer imports.
 
 use tympan_content::Viewer;
 use tympan_content_package::PackageLimits;
@@ -8,6 +8,8 @@ use crate::failure::Result;
 
 /// Maximum number of nodes in a package of a user who is not an administrator.
 const MAX_USER_PACKAGE_NODES: usize = 100_000;
+/// Maximum number of their properties.
+const MAX_USER_PACKAGE_PROPERTIES: usize = 1_000_000;
 /// Maximum number of bytes of their properties.
 const MAX_USER_PACKAGE_PROPERTY_BYTES: u64 = 64 << 20;
 /// Maximum number of bytes of the files in such a package.
@@ -24,6 +26,7 @@ pub(crate) fn viewer_package_limits(instance: &Instance, viewer: &Viewer) -> Res
     let max_nodes = max_nodes.min(MAX_USER_PACKAGE_NODES);
     Ok(PackageLimits {
         max_nodes,
+        max_properties: most.max_properties.min(MAX_USER_PACKAGE_PROPERTIES),
         max_all_documents_bytes: MAX_USER_PACKAGE_PROPERTY_BYTES,
         max_total_bytes: MAX_USER_PACKAGE_FILE_BYTES,
         ..most

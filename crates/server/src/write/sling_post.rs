@@ -21,6 +21,7 @@ use crate::api::WriteCondition;
 use crate::failure::{RequestFailure, Result};
 use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
 use crate::observe::metrics::increment;
+use crate::query::budget::ReadBudget;
 use crate::write::companion_request::{AccompaniedRequests, with_companions};
 use crate::write::form;
 pub(crate) use crate::write::sling_post::duplicate_upload::CREATE_ASSET_SERVLET_PID;
@@ -157,6 +158,7 @@ fn replication_requests_of(
         &snapshot,
         path,
         fields,
+        ReadBudget::for_memory(instance.query_engine_for(viewer)?.limits()),
         action == ReplicationAction::Deactivate,
     )?;
     // All of them are recorded in one commit.

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use axum::body::Body;
 use bytes::Bytes;
 use http::Method;
+use serde_json::{Value as Json, json};
 use tympan_content::{Property, RevisionDetails, Subtree, ValueType};
 use tympan_content_package::{AuditStamp, PackageFilter, PackageId, PackageSession};
 use tympan_server::{InstanceRole, QueryBudgets};
@@ -395,6 +396,293 @@ async fn a_node_of_many_properties_is_read_once_to_check_them() {
         assert_eq!(reply.status.as_u16(), status, "{at}");
         assert_eq!(author.property(&target, "p19999"), "String d", "{at}");
     }
+}
+
+/// The children `n0`, `n1`, … as members of JSON, each with a property `v`.
+fn many_children(count: usize, child: impl Fn(usize) -> Json) -> serde_json::Map<String, Json> {
+    (0..count).map(|number| (format!("n{number}"), child(number))).collect()
+}
+
+/// Takes minutes for some thousand children if the document is written back for each of them.
+#[tokio::test]
+async fn a_document_of_many_nodes_is_encoded_once_for_each_request() {
+    let author = TestInstance::author().await;
+    author.edit(|session| {
+        session.put_node(&path("/content/dam"), Subtree::new("", "sling:Folder")).unwrap();
+    });
+    let token = author.user("ann", &["dam-users"]).await;
+    let api = async |method: Method, body: &Json, status: u16| {
+        let request = author.request(method.clone(), "/api/v1/nodes?path=/content/dam/large");
+        let reply = request.bearer(&token).json(body).send().await;
+        assert_eq!(reply.status.as_u16(), status, "{method} {}", reply.text());
+    };
+    let import = async |kind: &str, content: &str| {
+        let parts: [FormPart<'_>; 4] = [
+            (":operation", None, b"import"),
+            (":contentType", None, kind.as_bytes()),
+            (":replaceProperties", None, b"true"),
+            (":contentFile", Some(("content", "text/plain")), content.as_bytes()),
+        ];
+        let request = author.request(Method::POST, "/content/dam/large").bearer(&token);
+        let reply = request.multipart(&parts).send().await;
+        assert_eq!(reply.status, 200, "{kind} {}", reply.text());
+    };
+    let value = |number: usize| author.property(&format!("/content/dam/large/n{number}"), "v");
+    for count in [1_000, 2_000, 4_000] {
+        let before = author.repository.documents_encoded();
+        let decoded_before = author.repository.documents_decoded();
+        let mut requests = 0;
+        let mut check_work = |wanted: &str, number: usize| {
+            requests += 1;
+            assert_eq!(value(number), wanted, "{requests} of {count}");
+            let encoded = author.repository.documents_encoded() - before;
+            let decoded = author.repository.documents_decoded() - decoded_before;
+            assert!(encoded <= requests && decoded <= 10 * requests, "{encoded} {decoded}");
+        };
+        let put = |value: &str| {
+            let child = |_| json!({ "properties": { "v": value } });
+            json!({ "children": many_children(count, child) })
+        };
+        api(Method::PUT, &put("a"), if count == 1_000 { 201 } else { 200 }).await;
+        check_work("String a", count - 1);
+        api(Method::PUT, &put("b"), 200).await;
+        check_work("String b", count - 1);
+        // The same again changes nothing.
+        api(Method::PUT, &put("b"), 200).await;
+        check_work("String b", count - 1);
+        let patch = |number: usize| match number % 2 {
+            0 => json!({ "properties": { "v": "c" } }),
+            _ => Json::Null,
+        };
+        api(Method::PATCH, &json!({ "children": many_children(count, patch) }), 200).await;
+        check_work("String c", count - 2);
+        assert_eq!(value(count - 1), "-");
+        let content = Json::Object(many_children(count, |_| json!({ "v": "d" })));
+        import("json", &content.to_string()).await;
+        check_work("String d", count - 1);
+        let mut xml = "<node><primaryNodeType>nt:unstructured</primaryNodeType>".to_owned();
+        for number in 0..count {
+            write!(
+                xml,
+                "<node><name>n{number}</name><primaryNodeType>nt:unstructured</primaryNodeType>\
+                 <property><name>v</name><value>e</value><type>String</type></property></node>"
+            )
+            .unwrap();
+        }
+        xml.push_str("</node>");
+        import("xml", &xml).await;
+        check_work("String e", count - 1);
+        let fields: Vec<_> = (0..900).map(|number| format!("./n{number}/v")).collect();
+        let removed: Vec<_> = (0..900).map(|number| format!("./m{number}@Delete")).collect();
+        let form: Vec<(&str, &str)> =
+            fields.iter().chain(&removed).map(|field| (field.as_str(), "f")).collect();
+        let request = author.request(Method::POST, "/content/dam/large").bearer(&token);
+        assert_eq!(request.form(&form).send().await.status, 200);
+        check_work("String f", 899);
+        let operations: Vec<Json> = (0..900)
+            .map(|number| {
+                let at = format!("/content/dam/large/n{number}");
+                json!({ "op": "patch", "path": at, "patch": { "properties": { "v": "g" } } })
+            })
+            .collect();
+        let request = author.request(Method::POST, "/api/v1/batch").bearer(&token);
+        let reply = request.json(&json!({ "operations": operations })).send().await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        check_work("String g", 899);
+    }
+}
+
+/// A viewer who does not see all of a document does not make each edit write it back.
+#[tokio::test]
+async fn a_document_with_hidden_nodes_is_encoded_once_for_each_request() {
+    let author = TestInstance::author().await;
+    author.edit(|session| {
+        session.put_node(&path("/content/dam"), Subtree::new("", "sling:Folder")).unwrap();
+    });
+    let token = author.user("ann", &["dam-users"]).await;
+    let child = |value: &str| json!({ "properties": { "v": value } });
+    author.edit(|session| {
+        let mut tree = Subtree::new("", "nt:unstructured");
+        let node = Subtree::new("", "nt:unstructured").with_property("v", "a");
+        for number in 0..1_000 {
+            tree.put_child(Subtree { name: format!("n{number}"), ..node.clone() });
+        }
+        tree.put_child(Subtree { name: "hidden".to_owned(), ..node });
+        let glob = Property::parse_list(ValueType::String, ["/hidden*"]).unwrap();
+        let restrictions = Subtree::new("rep:restrictions", "rep:Restrictions")
+            .with_property("rep:glob", glob.values()[0].clone());
+        let entry = Subtree::new("deny", "rep:DenyACE")
+            .with_property("rep:principalName", "everyone")
+            .with_property(
+                "rep:privileges",
+                Property::parse_list(ValueType::Name, ["jcr:read"]).unwrap(),
+            )
+            .with_child(restrictions);
+        let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
+        tree.properties.insert(
+            "jcr:mixinTypes".to_owned(),
+            Property::parse_list(ValueType::Name, ["rep:AccessControllable"]).unwrap(),
+        );
+        session.put_node(&path("/content/dam/large"), tree.with_child(policy)).unwrap();
+    });
+    let before = author.repository.documents_encoded();
+    let children = many_children(1_000, |_| child("b"));
+    let request = author.request(Method::PATCH, "/api/v1/nodes?path=/content/dam/large");
+    let reply = request.bearer(&token).json(&json!({ "children": children })).send().await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(author.repository.documents_encoded() - before, 1);
+    assert_eq!(author.property("/content/dam/large/n999", "v"), "String b");
+    // The hidden node is neither changed nor replaced.
+    let patch = json!({ "children": { "hidden": child("b") } });
+    let request = author.request(Method::PATCH, "/api/v1/nodes?path=/content/dam/large");
+    assert_eq!(request.bearer(&token).json(&patch).send().await.status, 403);
+    assert_eq!(author.property("/content/dam/large/hidden", "v"), "String a");
+}
+
+#[tokio::test]
+async fn structured_content_is_imported_within_the_limits_of_the_user() {
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.query_budgets.users.max_rows_in_memory = 20;
+    })
+    .await;
+    author.edit(|session| {
+        session.put_node(&path("/content/dam"), Subtree::new("", "sling:Folder")).unwrap();
+    });
+    let token = author.user("ann", &["dam-users"]).await;
+    let admin = author.token_of("admin").await;
+    let import = async |token: &str, kind: &str, content: &str| {
+        let form = [
+            (":operation", "import"),
+            (":contentType", kind),
+            (":nameHint", kind),
+            (":content", content),
+        ];
+        author.request(Method::POST, "/content/dam").bearer(token).form(&form).send().await
+    };
+    let json = |count: usize| Json::Object(many_children(count, |_| json!({}))).to_string();
+    let xml = |count: usize| {
+        let child = |number| format!("<node><name>n{number}</name></node>");
+        format!("<node>{}</node>", (0..count).map(child).collect::<String>())
+    };
+    let docview = |count: usize| {
+        let child = |number| format!("<n{number} jcr:primaryType=\"nt:unstructured\"/>");
+        format!(
+            "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" jcr:primaryType=\"nt:unstructured\">{}</jcr:root>",
+            (0..count).map(child).collect::<String>()
+        )
+    };
+    // With the node that holds them there is one more.
+    for (kind, few, many) in [
+        ("json", json(19), json(20)),
+        ("xml", xml(19), xml(20)),
+        ("jcr.xml", docview(19), docview(20)),
+    ] {
+        let refused = import(&token, kind, &many).await;
+        assert_eq!(refused.status, 422, "{kind} {refused:?}");
+        let reason =
+            if kind == "jcr.xml" { "more nodes than the limit" } else { "limit of 20 nodes" };
+        assert!(refused.text().contains(reason), "{kind} {refused:?}");
+        assert_eq!(import(&token, kind, &few).await.status, 201, "{kind}");
+        assert_eq!(import(&admin, kind, &many).await.status, 201, "{kind}");
+    }
+    // Braces in texts are no nodes.
+    let text = json!({ "text": "{\"{{{{{{{{{{{{{{{{{{{{{{\\", "more": ",[{\"" }).to_string();
+    let reply = import(&token, "json", &text).await;
+    assert_eq!(reply.status, 201, "{reply:?}");
+    // A list of a million values is for administrators.
+    let list = format!("{{\"l\":[{}0]}}", "0,".repeat(1_000_000));
+    let refused = import(&token, "json", &list).await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.text().contains("limit of 1000000 properties and values"), "{refused:?}");
+}
+
+/// Each copy of what holds copies doubles them: a batch could fill the memory.
+#[tokio::test]
+async fn copies_of_copies_come_to_an_end() {
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.query_budgets.users.max_rows_in_memory = 1_000;
+    })
+    .await;
+    author.edit(|session| {
+        session.put_node(&path("/content/dam"), Subtree::new("", "sling:Folder")).unwrap();
+    });
+    let token = author.user("ann", &["dam-users"]).await;
+    let folder = |name: &str, kind: &str| json!({ "op": "put", "path": format!("/content/dam/{name}"), "node": { "type": kind } });
+    // Documents, nodes inside one document, and a folder that moves into another.
+    for (name, kind) in [("folders", "sling:Folder"), ("nodes", "nt:unstructured")] {
+        let doubled = |times: usize| {
+            let mut operations = vec![folder(name, kind), folder(&format!("{name}/0"), kind)];
+            for number in 0..times {
+                let next = number + 1;
+                operations.push(folder(&format!("{name}/{next}"), kind));
+                for half in ["a", "b"] {
+                    operations.push(json!({
+                        "op": "copy",
+                        "from": format!("/content/dam/{name}/{number}"),
+                        "to": format!("/content/dam/{name}/{next}/{half}"),
+                    }));
+                }
+            }
+            operations.push(json!({ "op": "delete", "path": format!("/content/dam/{name}") }));
+            json!({ "operations": operations })
+        };
+        let send = async |batch: Json| {
+            let request = author.request(Method::POST, "/api/v1/batch").bearer(&token);
+            request.json(&batch).send().await
+        };
+        let few = send(doubled(6)).await;
+        assert_eq!(few.status, 200, "{name} {few:?}");
+        let refused = send(doubled(100)).await;
+        assert_eq!(refused.status, 422, "{name} {refused:?}");
+        assert!(refused.text().contains("the copies exceed the limit"), "{name} {refused:?}");
+    }
+    // A form copies one node many times.
+    let mut tree = Subtree::new("", "nt:unstructured");
+    (0..100).for_each(|number| {
+        tree.put_child(Subtree::new(format!("n{number}"), "nt:unstructured"));
+    });
+    author.edit(|session| session.put_node(&path("/content/dam/tree"), tree).unwrap());
+    for (times, status) in [(5, 201), (100, 422)] {
+        let fields: Vec<String> = (0..times).map(|copy| format!("./c{copy}@CopyFrom")).collect();
+        let form: Vec<(&str, &str)> =
+            fields.iter().map(|field| (field.as_str(), "/content/dam/tree")).collect();
+        let request = author.request(Method::POST, &format!("/content/dam/copies{times}"));
+        let reply = request.bearer(&token).form(&form).send().await;
+        assert_eq!(reply.status.as_u16(), status, "{reply:?}");
+    }
+}
+
+/// A pattern that comes many times would list a folder as often.
+#[tokio::test]
+async fn targets_that_come_many_times_are_listed_once() {
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.query_budgets.users.max_rows_in_memory = 100;
+    })
+    .await;
+    let token = author.user("ann", &["dam-users"]).await;
+    author.edit(|session| {
+        session.put_node(&path("/content/dam"), Subtree::new("", "sling:Folder")).unwrap();
+    });
+    let put_folder = |name: &str, count: usize| {
+        let mut folder = Subtree::new("", "sling:Folder");
+        for number in 0..count {
+            folder.put_child(Subtree::new(format!("f{number}"), "sling:Folder"));
+        }
+        author.edit(|session| session.put_node(&path(name), folder).unwrap());
+    };
+    put_folder("/content/dam/some", 60);
+    put_folder("/content/dam/many", 101);
+    let delete = async |folder: &str| {
+        let pattern = format!("{folder}/*");
+        let mut form = vec![(":operation", "delete")];
+        form.extend(std::iter::repeat_n((":applyTo", pattern.as_str()), 1_000));
+        author.request(Method::POST, "/content/dam").bearer(&token).form(&form).send().await
+    };
+    let deleted = delete("/content/dam/some").await;
+    assert_eq!(deleted.status, 200, "{deleted:?}");
+    let refused = delete("/content/dam/many").await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.text().contains("max_rows_in_memory"), "{refused:?}");
 }
 
 /// An archive whose directory says that its only file has so many bytes.

@@ -329,7 +329,7 @@ async fn nothing_stored_runs_in_an_answer() {
 }
 
 /// What everybody may ask, whatever the login.
-fn is_for_everybody(row: &Row) -> bool {
+pub(crate) fn is_for_everybody(row: &Row) -> bool {
     let place = row.address.split('?').next().unwrap_or_default();
     row.expected[0] != Some(401) || place.starts_with("/login") || place == "/logout"
 }

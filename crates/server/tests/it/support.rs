@@ -13,6 +13,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use http_body_util::BodyExt;
+use tokio::sync::oneshot;
 use tower::ServiceExt;
 use tympan_content::{NodePath, Property, Repository, Session, Snapshot, Subtree, Value};
 use tympan_jobs::{JobQueues, JobWorker, JobWorkerOptions, OsgiConfigWatcher};
@@ -88,8 +89,18 @@ impl TestInstance {
         role: InstanceRole,
         change: impl FnOnce(&mut InstanceOptions),
     ) -> Self {
-        let dir = tempfile::tempdir().unwrap();
         let state = StateDatabase::open_in_memory().await.unwrap();
+        Self::start_with_state(repository, state, role, change).await
+    }
+
+    /// Starts an instance on a repository and a state database, which other instances may share.
+    pub(crate) async fn start_with_state(
+        repository: Repository,
+        state: StateDatabase,
+        role: InstanceRole,
+        change: impl FnOnce(&mut InstanceOptions),
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
         state.migrate_tables("jobs", tympan_jobs::JOB_MIGRATIONS).await.unwrap();
         state.migrate_tables("server", tympan_server::SERVER_MIGRATIONS).await.unwrap();
         let queues = JobQueues::new(state.pool().clone());
@@ -266,6 +277,13 @@ impl Drop for TestInstance {
 /// A part of a form: its name, its file name and media type if it is a file, and its bytes.
 pub(crate) type FormPart<'a> = (&'a str, Option<(&'a str, &'a str)>, &'a [u8]);
 
+/// The body of a request that waits for the test.
+pub(crate) struct HeldBody {
+    /// Resolves when the instance begins to read the body.
+    pub(crate) requested: oneshot::Receiver<()>,
+    pub(crate) release: oneshot::Sender<()>,
+}
+
 /// A request that is being made.
 pub(crate) struct TestRequest<'a> {
     router: &'a Router,
@@ -343,6 +361,20 @@ impl TestRequest<'_> {
         }
         body.extend_from_slice(b"--bound--\r\n");
         self.header("content-type", "multipart/form-data; boundary=bound").body(body)
+    }
+
+    /// Lets the body of the request arrive only when the test releases it.
+    pub(crate) fn hold_body(mut self) -> (Self, HeldBody) {
+        let (requested_sender, requested) = oneshot::channel();
+        let (release, released) = oneshot::channel::<()>();
+        let body = std::mem::take(self.request.body_mut());
+        let held = futures_util::stream::once(async move {
+            requested_sender.send(()).ok();
+            released.await.ok();
+            body.collect().await.map(http_body_util::Collected::to_bytes)
+        });
+        *self.request.body_mut() = Body::from_stream(held);
+        (self, HeldBody { requested, release })
     }
 
     /// Sends the request; the body of the response is still to be read.

@@ -1,7 +1,7 @@
 //! Uploads never run as pages of the site, whatever type and name they came with.
 
 use http::Method;
-use tympan_content::{Property, Subtree, Value};
+use tympan_content::{JcrDate, Property, Subtree, Value};
 
 use crate::support::{Reply, TestInstance, path};
 
@@ -192,4 +192,41 @@ async fn a_document_view_runs_nothing() {
     instance.post("/content/page", &[("jcr:primaryType", "cq:Page")]).await;
     let reply = instance.get("/content/page.xml").await;
     assert!(is_contained(&reply), "{reply:?}");
+}
+
+/// A time before 1970 or after 9999 has no form in a header, and is no reason not to send the file.
+#[tokio::test]
+async fn files_of_all_times_are_sent() {
+    for instance in [TestInstance::author().await, TestInstance::publish().await] {
+        for (millis, expected) in [
+            (i64::MIN, ""),
+            (-1, ""),
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (253_402_300_799_999, "Fri, 31 Dec 9999 23:59:59 GMT"),
+            (253_402_300_800_000, ""),
+            (i64::MAX, ""),
+        ] {
+            instance.edit(|session| {
+                let blob = session.put_blob(&mut std::io::Cursor::new(b"bytes")).unwrap();
+                let date = JcrDate { millis, offset_minutes: 0 };
+                let content = Subtree::new("jcr:content", "nt:resource")
+                    .with_property("jcr:data", Value::Binary(blob))
+                    .with_property("jcr:mimeType", "text/plain")
+                    .with_property("jcr:lastModified", Value::Date(date));
+                let file = Subtree::new("", "nt:file").with_child(content);
+                session.put_node(&path("/content/file.txt"), file).unwrap();
+            });
+            // The second answer may come from memory.
+            for _ in 0..3 {
+                let reply = instance.get("/content/file.txt").await;
+                assert_eq!((reply.status.as_u16(), &*reply.body), (200, &b"bytes"[..]), "{millis}");
+                assert_eq!(reply.header("last-modified"), expected, "{millis}");
+                let visit = instance.visit("/content/file.txt").await;
+                assert!(matches!(visit.status.as_u16(), 200 | 401), "{millis} {visit:?}");
+            }
+            for target in ["/content/file.txt.json", "/content/file.txt.infinity.json"] {
+                assert_eq!(instance.get(target).await.status, 200, "{millis} {target}");
+            }
+        }
+    }
 }

@@ -14,6 +14,7 @@ pub(crate) mod linger;
 pub mod listen;
 pub mod listener_certificate;
 pub(crate) mod page_cache;
+pub mod passed_socket;
 pub(crate) mod permit_supply;
 pub mod proxy_protocol;
 pub mod rate_limit;

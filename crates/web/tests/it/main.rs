@@ -7,6 +7,7 @@
 )]
 
 mod cache_path;
+mod certificate_validity;
 mod certificates;
 mod client;
 mod disconnect;
@@ -16,6 +17,7 @@ mod http2;
 mod limit;
 mod listen;
 mod logs;
+mod passed_socket;
 mod tls;
 
 tympan_testkit::every_test_file_is_listed!();

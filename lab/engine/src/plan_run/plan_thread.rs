@@ -39,12 +39,13 @@ enum ThreadPhase {
     PickSampler,
     /// The wait is over; the sample starts.
     Sample(PlanNodeId),
+    /// The sleep of a script before a synchronizing timer is over.
+    Timers(PendingTimers),
     /// Waits for other threads.
     Synchronize {
-        node: PlanNodeId,
+        timers: PendingTimers,
         min_threads: i64,
         meter_index: usize,
-        timer_index: usize,
         /// The time at which they continue although too few have arrived.
         deadline: Option<Instant>,
     },
@@ -56,6 +57,17 @@ enum ThreadPhase {
         started_at: Instant,
     },
     Exchange(Box<HttpSampleExchange>),
+}
+
+/// The timers of a sampler that are still to be evaluated.
+#[derive(Debug, Clone, Copy)]
+struct PendingTimers {
+    node: PlanNodeId,
+    /// The index of the next timer.
+    next_index: usize,
+    /// The sum of the delays of the timers before it. The thread waits for all delays together after the last timer, as in
+    /// JMeter, where a synchronizing timer blocks at its place and the others return a number.
+    delay: Duration,
 }
 
 /// One thread of a plan.
@@ -206,11 +218,15 @@ impl PlanThread {
                         return step;
                     }
                 }
+                ThreadPhase::Timers(timers) => {
+                    if let Some(step) = self.schedule_after_timers(timers, turn.now) {
+                        return step;
+                    }
+                }
                 ThreadPhase::Synchronize {
-                    node,
+                    timers,
                     min_threads: at_least,
                     meter_index: meter,
-                    timer_index: timers,
                     deadline: until,
                 } => {
                     let model = Arc::clone(&self.context.model);
@@ -221,15 +237,14 @@ impl PlanThread {
                         false => meter.count.load(Ordering::Relaxed),
                     });
                     if here >= at_least {
-                        if let Some(step) = self.schedule_after_timers(node, timers, turn.now) {
+                        if let Some(step) = self.schedule_after_timers(timers, turn.now) {
                             return step;
                         }
                     } else {
                         self.phase = ThreadPhase::Synchronize {
-                            node,
+                            timers,
                             min_threads: at_least,
                             meter_index: meter,
-                            timer_index: timers,
                             deadline: until,
                         };
                         return UserStep::WaitUntil(turn.now + Duration::from_millis(2));
@@ -300,30 +315,36 @@ impl PlanThread {
         for script in &sampler.pre_processors {
             self.evaluation.run_pre_processor(script, &mut self.context.scope);
         }
-        self.schedule_after_timers(node, 0, now)
+        self.schedule_after_timers(
+            PendingTimers { node, next_index: 0, delay: Duration::ZERO },
+            now,
+        )
     }
 
-    /// Returns the wait before a sampler: the sum of the delays of its timers from index `from` on. A synchronizing timer
-    /// changes the phase of the thread instead, which resumes at the timer after it.
-    fn schedule_after_timers(
-        &mut self,
-        node: PlanNodeId,
-        from: usize,
-        now: Instant,
-    ) -> Option<UserStep> {
+    /// Returns the wait before a sampler: the sum of the delays of its timers. A synchronizing timer changes the phase of the
+    /// thread instead, which gathers at once, and resumes at the timer after it with the delays of those before it.
+    fn schedule_after_timers(&mut self, timers: PendingTimers, now: Instant) -> Option<UserStep> {
+        let PendingTimers { node, next_index: from, mut delay } = timers;
         let model = Arc::clone(&self.context.model);
         let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind)
         else {
             return None;
         };
-        let mut delay = Duration::from_millis(std::mem::take(&mut self.context.scope.sleep_ms));
         for (number, timer) in sampler.timers.iter().enumerate().skip(from) {
             if let SamplerTimer::Synchronize { size, timeout, meter_index: meter } = timer {
+                // A script before the timer has slept before the thread gathers with others.
+                let sleep = self.take_script_sleep();
+                if !sleep.is_zero() {
+                    self.recorder.delay_due(sleep);
+                    self.phase =
+                        ThreadPhase::Timers(PendingTimers { node, next_index: number, delay });
+                    return Some(UserStep::WaitUntil(now + sleep));
+                }
                 let timeout = self.context.evaluate_number(timeout);
                 let until = (timeout > 0.0)
                     .then(|| Duration::try_from_secs_f64(timeout / 1000.0).ok())
                     .flatten()
-                    .map(|timeout| now + delay + timeout);
+                    .map(|timeout| now + timeout);
                 let size: i64 = size.evaluate(&mut self.context.scope).trim().parse().unwrap_or(0);
                 // Users gather in their own process, each process with its portion of the number.
                 let size = match u64::try_from(size) {
@@ -334,18 +355,17 @@ impl PlanThread {
                 let Some(shared) = model.meters.get(*meter) else { continue };
                 let ticket = shared.count.fetch_add(1, Ordering::Relaxed);
                 let at_least = (ticket / size + 1) * size;
-                let (meter, timers) = (*meter, number + 1);
                 self.phase = ThreadPhase::Synchronize {
-                    node,
+                    timers: PendingTimers { node, next_index: number + 1, delay },
                     min_threads: at_least,
-                    meter_index: meter,
-                    timer_index: timers,
+                    meter_index: *meter,
                     deadline: until,
                 };
-                return Some(UserStep::WaitUntil(now + delay));
+                return Some(UserStep::WaitUntil(now));
             }
             delay += self.timers.timer_delay(timer, now, &mut self.context, &mut self.evaluation);
         }
+        delay += self.take_script_sleep();
         self.recorder.delay_due(delay);
         self.phase = ThreadPhase::Sample(node);
         if delay.is_zero() {
@@ -356,6 +376,11 @@ impl PlanThread {
             return None;
         }
         Some(UserStep::WaitUntil(now + delay))
+    }
+
+    /// Takes the time that scripts have slept since the last call.
+    fn take_script_sleep(&mut self) -> Duration {
+        Duration::from_millis(std::mem::take(&mut self.context.scope.sleep_ms))
     }
 
     /// Starts a sampler.

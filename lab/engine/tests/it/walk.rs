@@ -596,6 +596,28 @@ fn who_waits_for_others_in_vain_goes_on_after_a_time() {
     assert!(begun.elapsed().as_millis() >= 300, "{:?}", begun.elapsed());
 }
 
+/// In JMeter a synchronizing timer blocks where it stands, and the delays of the timers before and after it are waited for
+/// together afterwards. The first thread would delay the second for an hour if its delay came first.
+#[test]
+fn delays_before_a_synchronizing_timer_are_waited_for_after_it() {
+    let delay = "${__jexl3(${__threadNum} == 1 ? 3600000 : 0,)}";
+    let timers = [
+        element("ConstantTimer", "delay", &[("ConstantTimer.delay", delay)], ""),
+        element("SyncTimer", "gather", &[("groupSize", "2"), ("timeoutInMs", "0")], ""),
+    ];
+    let run = |timers: &[String]| {
+        let origin = server();
+        let cases = [case("1", format!("{}{}", timers.concat(), get("a")), "")];
+        let text = for_a_minute(&plan(&cases, origin.addr().port()))
+            .replace("num_threads\">1<", "num_threads\">2<");
+        run_here(&text, tempfile::tempdir().unwrap().path());
+        origin.request_count()
+    };
+    // The thread whose delay is longer than the test ends when all have gathered; the other one sends.
+    assert_eq!(run(&timers), 1);
+    assert_eq!(run(&[timers[1].clone(), timers[0].clone()]), 1);
+}
+
 #[test]
 fn rows_in_random_order_come_once_each() {
     let origin = server();

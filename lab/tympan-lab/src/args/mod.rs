@@ -93,6 +93,24 @@ pub(crate) enum LabCommand {
     Ab(ab::LabAbArgs),
     Jmeter(jmeter::LabJmeterArgs),
     Report(read::LabReportArgs),
+    /// Prints a script by which a shell completes the commands and options of `tympan-lab`.
+    #[command(
+        after_help = "Example: tympan lab completions bash > /etc/bash_completion.d/tympan-lab"
+    )]
+    Completions(LabCompletionsArgs),
+    /// Writes the man pages of all commands into a folder; used by packages.
+    #[command(name = "man-pages", hide = true)]
+    ManPages {
+        /// The folder, which is created.
+        dir: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LabCompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub(crate) shell: tympan_terminal::CompletionShell,
 }
 
 /// The credentials that requests are sent with.

@@ -76,6 +76,12 @@ fn run_lab_command(lab: LabCommand) -> CommandOutcome {
         LabCommand::Tune(command) => run_tune_command(&command),
         LabCommand::Author(command) => run_author_command(&command),
         LabCommand::Estimate(command) => run_estimate_command(&command),
+        LabCommand::Completions(arguments) => {
+            tympan_terminal::print_completions(crate::command_definition(), arguments.shell)
+        }
+        LabCommand::ManPages { dir } => {
+            tympan_terminal::write_man_pages(crate::command_definition(), &dir)
+        }
     }
 }
 

@@ -1,11 +1,14 @@
 /**
- * A page that is being edited: its state on the server, and the drafts of all dialogs opened so far.
+ * A page that is being edited: its state on the server, the drafts of all dialogs opened so far, and the history of
+ * edits.
  *
  * Invariants
- * * A draft is removed only when it is stored, discarded, or its component is deleted here.
+ * * A draft is removed only when it is stored, discarded, or its component is deleted or moved here.
  * * Input during a save stays in the form and counts as unsaved.
  * * A save is one commit of all changed drafts, on the condition that each document is unchanged since it was read.
  *   Changes that others saved since are merged into the form; if both changed the same property, the user is asked.
+ * * Saves and changes of the structure run one after the other, in the order of the edits.
+ * * Every edit is a step of the history; undoing one is an edit like any other, and is saved like one.
  *
  * On failure: a refused save has stored nothing.
  */
@@ -13,15 +16,31 @@ import { SvelteMap } from "svelte/reactivity";
 import { Draft } from "../../form/draft.svelte";
 import { isWithin } from "../../form/check";
 import { mergeForms, type Clash } from "../../form/merge";
-import { isEmptyPatch, type OrderStep } from "../../form/patch";
-import { fieldLabel, sameValue } from "../../form/value";
-import type { BatchResults, ComponentItem, Dialog, NodeAnswer, Operation, PageDetail, Revision } from "../../server/answers";
+import { isEmptyPatch } from "../../form/patch";
+import { fieldLabel, sameValue, type FieldValue } from "../../form/value";
+import { t } from "../../language";
+import type { BatchResults, ComponentItem, Dialog, NodeAnswer, Operation, PageDetail, Replicated, Revision } from "../../server/answers";
 import { authorOf, newestCursor, revisionsSince, type Author } from "../../server/changes";
-import { messageOf, read, readTagged, sendTo, ServerError, write } from "../../server/client";
-import { activate, childPath, deactivate, freeName, lastSegment, type Place } from "../../server/post";
+import { messageOf, read, readTagged, sendTo, ServerError } from "../../server/client";
+import { childPath, freeName, lastSegment, parentPath, type Place } from "../../server/post";
 import type { KeptDraft, KeptDrafts } from "../../state/draft_store";
+import { editorTab } from "../../state/editor_tab";
 import { isSettling, pollPause } from "../../status";
-import { componentName, findRow, type Spot } from "./tree";
+import { AutoSave } from "./autosave.svelte";
+import {
+  EditHistory,
+  isAppearing,
+  orderOperation,
+  pathAfter,
+  sentNode,
+  stepOperations,
+  type Direction,
+  type EditStep,
+  type MoveStep,
+  type PresenceStep,
+  type ValueStep,
+} from "./history.svelte";
+import { componentName, findRow, placeOf, type Spot } from "./tree";
 
 /** A draft that conflicts with changes that others have saved. */
 export interface DraftClash {
@@ -44,6 +63,25 @@ export type SaveOutcome =
   | { kind: "invalid"; path: string; place: string; tab: number }
   | { kind: "clash" };
 
+/** The result of an undo or redo. */
+export type WalkOutcome =
+  | { kind: "nothing" }
+  /** `path` is the component to show; null if it is gone. */
+  | { kind: "done"; step: EditStep; path: string | null }
+  /** The field has another value than the step left; carrying it out would replace that. */
+  | { kind: "changed"; step: ValueStep; present: FieldValue; wanted: FieldValue };
+
+/** What an activation carries out. */
+export interface Publication {
+  /** The documents that are activated before the page. */
+  companions: string[];
+  /** The times at which the page appears and vanishes, as stored; null for at once and never. */
+  onTime: string | null;
+  offTime: string | null;
+  /** True if the stored times differ from these. */
+  setsTimes: boolean;
+}
+
 /** The changes of another user since the page was opened. */
 export interface News {
   user: string;
@@ -56,6 +94,8 @@ export interface News {
 const ATTEMPTS = 5;
 /** The delay before changes of others are loaded, so that a burst of changes is loaded once. */
 const BURST_MS = 300;
+/** The levels of a component that are read before it is removed. */
+const MOST_LEVELS = 100;
 /** The properties that an activation sets on a page; they are not edits. */
 const NOTES = /^cq:lastReplicat/;
 
@@ -64,7 +104,7 @@ export class PageEdit {
   page = $state.raw<PageDetail | null>(null);
   problem = $state("");
   isBusy = $state(false);
-  /** Incremented when the preview must be reloaded. */
+  /** Incremented when the preview must be drawn again. */
   edition = $state(0);
   /** The conflicts between the drafts and changes that others have saved. */
   clashes = $state.raw<DraftClash[]>([]);
@@ -74,6 +114,10 @@ export class PageEdit {
   /** The time of the drafts that were restored from this browser. */
   restoredFrom = $state<string | null>(null);
   readonly drafts = new SvelteMap<string, Draft>();
+  readonly history = new EditHistory();
+  readonly autosave = new AutoSave(() => this.#saveTyped());
+  /** Called before the first commit, so that the preview can note the state that it shows. */
+  prepare: (() => Promise<void>) | null = null;
   readonly unread = new SvelteMap<string, string>();
 
   readonly changed = $derived([...this.drafts.values()].filter((draft) => draft.isChanged));
@@ -82,11 +126,19 @@ export class PageEdit {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #burst: ReturnType<typeof setTimeout> | undefined;
   #cursor: string | null = null;
-  /** The number of commits of this tab that the feed has not reported yet; negative if the feed was faster. */
-  #made = 0;
+  /** The identity of this tab (see `state/editor_tab`); empty until the page is loaded. */
+  tab = "";
+  /** The end of the work that was begun last. */
+  #last: Promise<unknown> = Promise.resolve();
+  #running = 0;
 
   constructor(path: string) {
     this.path = path;
+  }
+
+  /** The end of the messages of this tab's commits, by which the feed's revisions are recognized. */
+  get #mark(): string {
+    return `(editor ${this.tab})`;
   }
 
   /** The cursor of the change feed when the page was read. */
@@ -96,6 +148,7 @@ export class PageEdit {
 
   async load(): Promise<void> {
     try {
+      this.tab ||= await editorTab();
       this.#cursor ??= await newestCursor().catch(() => null);
       const page = await read<PageDetail>("/api/v1/page", { path: this.path });
       if (!this.#isOpen) return;
@@ -119,27 +172,91 @@ export class PageEdit {
     }
   }
 
+  /** Sets a field as the user entered it: a step of the history, saved soon. */
+  set(path: string, field: string, value: FieldValue): void {
+    const draft = this.drafts.get(path);
+    const before = draft?.values[field] ?? "";
+    if (!draft || sameValue(before, value)) return;
+    draft.set(field, value);
+    const known = draft.fields.get(field);
+    const label = `${clipped(this.nameOf(draft.dialog))}: ${known ? fieldLabel(known) : field}`;
+    const now = Date.now();
+    this.history.record({ kind: "value", path, field, label, before, after: value, began: now, at: now });
+    this.autosave.touch();
+  }
+
   /** Stores every changed draft, after checking all of them. */
   async save(): Promise<SaveOutcome> {
     const wrong = this.#check();
     if (wrong) return wrong;
     if (this.changed.length === 0) return { kind: "nothing" };
-    return this.#busy(async () => {
-      for (let attempt = 1; ; attempt += 1) {
-        const drafts = this.changed;
-        if (drafts.length === 0) return { kind: "nothing" };
-        try {
-          return { kind: "saved", summary: await this.#store(drafts) };
-        } catch (error) {
-          if (!isStale(error) || attempt === ATTEMPTS) throw error;
-          await this.#catchUp();
-          if (this.clashes.length > 0) return { kind: "clash" };
-          // Changes of others may make values of this form invalid.
-          const invalid = this.#check();
-          if (invalid) return invalid;
-        }
+    const outcome = await this.#busy(() => this.#saveDrafts(() => this.changed));
+    if (outcome.kind !== "invalid") this.autosave.saved();
+    return outcome;
+  }
+
+  /** Stores the changed drafts that are valid and have no open conflict; the others wait for the user. */
+  async #saveTyped(): Promise<void> {
+    if (this.#savable().length > 0) await this.#busy(() => this.#saveDrafts(() => this.#savable()));
+  }
+
+  #savable(): Draft[] {
+    return this.changed.filter((draft) => draft.check() === null && !this.clashes.some((clash) => clash.draft === draft));
+  }
+
+  async #saveDrafts(pick: () => Draft[]): Promise<SaveOutcome> {
+    for (let attempt = 1; ; attempt += 1) {
+      const drafts = pick();
+      if (drafts.length === 0) return { kind: "nothing" };
+      try {
+        return { kind: "saved", summary: await this.#store(drafts) };
+      } catch (error) {
+        if (!isStale(error) || attempt === ATTEMPTS) throw error;
+        await this.#catchUp();
+        if (this.clashes.length > 0) return { kind: "clash" };
+        // Changes of others may make values of this form invalid.
+        const invalid = this.#check();
+        if (invalid) return invalid;
       }
-    });
+    }
+  }
+
+  /**
+   * Carries out the next step of the history. Without `isForced`, a field that was changed since is left as it is, and
+   * the outcome tells its value.
+   */
+  async walk(direction: Direction, isForced = false): Promise<WalkOutcome> {
+    const step = this.history.next(direction);
+    if (step === null) return { kind: "nothing" };
+    return step.kind === "value" ? this.#walkValue(step, direction, isForced) : this.#walkStructure(step, direction);
+  }
+
+  async #walkValue(step: ValueStep, direction: Direction, isForced: boolean): Promise<WalkOutcome> {
+    await this.open(step.path);
+    const draft = this.drafts.get(step.path);
+    if (!draft?.fields.has(step.field)) {
+      this.history.drop(direction);
+      throw new Error(this.unread.get(step.path) ?? t("The field no longer exists: {label}", { label: step.label }));
+    }
+    const [left, wanted] = direction === "undo" ? [step.after, step.before] : [step.before, step.after];
+    const present = draft.values[step.field] ?? "";
+    if (!isForced && !sameValue(present, left) && !sameValue(present, wanted)) return { kind: "changed", step, present, wanted };
+    draft.set(step.field, wanted);
+    this.history.walk(direction, step);
+    this.autosave.touch();
+    return { kind: "done", step, path: step.path };
+  }
+
+  async #walkStructure(step: PresenceStep | MoveStep, direction: Direction): Promise<WalkOutcome> {
+    try {
+      const performed = await this.#perform(step, direction);
+      this.history.walk(direction, performed);
+      return { kind: "done", step: performed, path: pathAfter(performed, direction) };
+    } catch (error) {
+      // What the server refuses now stays refused, for example because the container is gone.
+      if (error instanceof ServerError && [404, 409, 412, 422].includes(error.status)) this.history.drop(direction);
+      throw error;
+    }
   }
 
   /** Applies the user's decisions about the conflicts; the next save stores them. */
@@ -161,19 +278,22 @@ export class PageEdit {
     this.clashes = [];
   }
 
-  /** Restores the drafts that are stored in this browser. */
-  async restore(kept: KeptDrafts): Promise<void> {
-    this.#cursor = kept.cursor ?? this.#cursor;
-    for (const { dialog, tag, values } of kept.drafts) {
-      const draft = new Draft(dialog, tag);
-      draft.values = values;
-      if (draft.isChanged) this.drafts.set(dialog.path, draft);
+  /** Restores drafts that are stored in this browser, the newest last, and saves them. */
+  async restore(stored: KeptDrafts[]): Promise<void> {
+    for (const kept of stored) {
+      this.#cursor = kept.cursor ?? this.#cursor;
+      for (const { dialog, tag, values } of kept.drafts) {
+        const draft = new Draft(dialog, tag);
+        draft.values = values;
+        if (draft.isChanged) this.drafts.set(dialog.path, draft);
+      }
     }
     if (this.changed.length === 0) return;
-    this.restoredFrom = kept.at;
+    this.restoredFrom = stored.at(-1)?.at ?? null;
     await this.#catchUp().catch(() => {
       // The next save detects the changes.
     });
+    this.autosave.touch();
   }
 
   /** Returns the drafts to store in this browser. */
@@ -185,23 +305,13 @@ export class PageEdit {
   hear(revision: Revision, me: string): void {
     const content = `${this.path}/jcr:content`;
     const ours = revision.changes.filter(({ path }) => path === this.path || path === content || path.startsWith(`${content}/`));
-    if (ours.length === 0 || (revision.user === me && this.#isOwn())) return;
+    if (ours.length === 0 || (revision.user === me && revision.message?.endsWith(this.#mark))) return;
     const edits = ours.filter((one) => one.properties.length === 0 || one.properties.some(({ name }) => !NOTES.test(name)));
-    if (revision.user !== me && edits.length > 0) this.#tell(revision, edits.map(({ path }) => path));
+    if (edits.length > 0) this.#tell(revision, edits.map(({ path }) => path));
     if (ours.some(({ path, kind }) => path === this.path && kind === "removed")) {
       this.goneBy = { user: revision.user, time: revision.time };
     }
     this.refreshSoon();
-  }
-
-  /**
-   * Returns true if a revision of this user is attributed to this tab: while the tab has commits that the feed has not
-   * reported yet.
-   */
-  #isOwn(): boolean {
-    const isOwn = this.isBusy || this.#made > 0;
-    if (isOwn) this.#made -= 1;
-    return isOwn;
   }
 
   /** Loads the changes of others, once a burst of changes is over. */
@@ -227,43 +337,80 @@ export class PageEdit {
   }
 
   /** Adds a component and returns its path. */
-  add(resourceType: string, spot: Spot): Promise<string> {
+  async add(resourceType: string, spot: Spot): Promise<string> {
+    const name = lastSegment(resourceType);
+    const node = { type: "nt:unstructured", properties: { "sling:resourceType": resourceType } };
+    const path = await this.#insert(spot, name, (to) => ({ op: "put", path: to, node }));
+    this.#recordAdded(path, spot);
+    return path;
+  }
+
+  /** Copies a component, also one of another page, and returns the path of the copy. */
+  async copy(from: string, spot: Spot): Promise<string> {
+    const path = await this.#insert(spot, lastSegment(from), (to) => ({ op: "copy", from, to }));
+    this.#recordAdded(path, spot);
+    return path;
+  }
+
+  #insert(spot: Spot, name: string, operation: (path: string) => Operation): Promise<string> {
     return this.#busy(async () => {
-      const path = await addNode(spot.parent, resourceType, spot.place);
-      this.#made += 1;
+      await this.#saveDrafts(() => this.#savable());
+      const path = await this.#addNode(spot, name, operation);
       await this.#refresh();
       return path;
     });
   }
 
-  delete(item: ComponentItem): Promise<void> {
+  #recordAdded(path: string, { place }: Spot): void {
+    const row = this.page ? findRow(this.page.components, path) : null;
+    const label = t("Add {name}", { name: row?.item.title ?? lastSegment(path) });
+    this.history.record({ kind: "presence", path, label, isAdded: true, node: null, place });
+  }
+
+  /** Returns true if the history can bring a component back after it is deleted: if there are no files inside. */
+  async canRestore(item: ComponentItem): Promise<boolean> {
+    return sentNode(await read<NodeAnswer>("/api/v1/nodes", { path: item.path, depth: MOST_LEVELS })) !== null;
+  }
+
+  /** Deletes a component. Returns true if the history can bring it back, which it cannot with files inside. */
+  async delete(item: ComponentItem): Promise<boolean> {
+    const label = t("Delete {name}", { name: clipped(componentName(item)) });
+    const step: PresenceStep = { kind: "presence", path: item.path, label, isAdded: false, node: null, place: "last" };
+    const performed = (await this.#perform(step, "redo")) as PresenceStep;
+    if (performed.node !== null) this.history.record(performed);
+    return performed.node !== null;
+  }
+
+  /** Moves a component among its siblings or to another container. Returns its new path. */
+  async move(item: ComponentItem, parent: string, place: Place): Promise<string> {
+    const before = this.page ? placeOf(this.page.components, item.path) : "last";
+    const to = parent === parentPath(item.path) ? item.path : childPath(parent, freeName(item.name, await childNames(parent)));
+    const label = t("Move {name}", { name: clipped(componentName(item)) });
+    const step: MoveStep = { kind: "move", label, from: item.path, to, before, after: place };
+    await this.#perform(step, "redo");
+    this.history.record(step);
+    return to;
+  }
+
+  /** Activates the page with its companions, after setting its times. */
+  publish({ companions, onTime, offTime, setsTimes }: Publication): Promise<Replicated> {
     return this.#busy(async () => {
-      await this.#commit([{ op: "delete", path: item.path }], `delete ${item.path}`);
-      for (const path of [...this.drafts.keys()]) {
-        if (path === item.path || path.startsWith(`${item.path}/`)) this.drafts.delete(path);
+      const date = (value: string | null) => (value === null ? null : { type: "Date", value });
+      if (setsTimes && this.page) {
+        const patch = { properties: { onTime: date(onTime), offTime: date(offTime) } };
+        await this.#commit([{ op: "patch", path: this.page.content.path, patch }], `set the times of ${this.path}`);
+        await this.#catchUp();
       }
-      await this.#refresh();
-    });
-  }
-
-  move(item: ComponentItem, place: Place): Promise<void> {
-    return this.#busy(async () => {
-      await this.#commit([orderOperation({ path: item.path, place })], `move ${item.path}`);
-      await this.#refresh();
-    });
-  }
-
-  activate(): Promise<void> {
-    return this.#busy(async () => {
-      await write(this.path, activate(false));
+      const done = await sendTo<Replicated>("POST", "/api/v1/replication", { action: "activate", paths: [...companions, this.path] });
       await this.load();
       this.#watch(0);
+      return done;
     });
   }
 
   deactivate(): Promise<void> {
     return this.#busy(async () => {
-      await write(this.path, deactivate());
+      await sendTo("POST", "/api/v1/replication", { action: "deactivate", paths: [this.path] });
       await this.load();
       this.#watch(0);
     });
@@ -272,26 +419,76 @@ export class PageEdit {
   /** Returns the name of a resource for messages. */
   nameOf(dialog: Dialog): string {
     const row = this.page ? findRow(this.page.components, dialog.path) : null;
-    return row ? componentName(row.item) : dialog.path === this.page?.content.path ? "Page" : dialog.title;
+    return row ? componentName(row.item) : dialog.path === this.page?.content.path ? t("Page") : dialog.title;
   }
 
   close(): void {
     this.#isOpen = false;
+    this.autosave.stop();
     clearTimeout(this.#timer);
     clearTimeout(this.#burst);
   }
 
   async #commit(operations: Operation[], message: string): Promise<void> {
-    await commit(operations, message);
-    this.#made += 1;
+    await this.prepare?.();
+    await sendTo<BatchResults>("POST", "/api/v1/batch", { operations, message: `${message} ${this.#mark}` });
   }
 
-  async #busy<T>(work: () => Promise<T>): Promise<T> {
+  /** Runs work after all work that was begun before. */
+  #busy<T>(work: () => Promise<T>): Promise<T> {
     this.isBusy = true;
-    try {
-      return await work();
-    } finally {
-      this.isBusy = false;
+    this.#running += 1;
+    const turn = this.#last.then(work).finally(() => {
+      this.#running -= 1;
+      this.isBusy = this.#running > 0;
+    });
+    this.#last = turn.catch(() => {
+      // Who began the work hears of its failure; the next one runs anyway.
+    });
+    return turn;
+  }
+
+  /**
+   * Carries out a step of the structure, after storing what was typed before it. Returns the step with the content of a
+   * component that it removed.
+   */
+  #perform(step: PresenceStep | MoveStep, direction: Direction): Promise<PresenceStep | MoveStep> {
+    return this.#busy(async () => {
+      await this.#saveDrafts(() => this.#savable());
+      const left = step.kind === "move" ? (direction === "undo" ? step.to : step.from) : step.path;
+      const isLeft = (path: string) => path === left || path.startsWith(`${left}/`);
+      if (step.kind === "move" && step.from !== step.to) {
+        const unsaved = this.changed.find(({ dialog }) => isLeft(dialog.path));
+        if (unsaved) throw new Error(t("Correct or discard the changes of {name} first.", { name: this.nameOf(unsaved.dialog) }));
+      }
+      let performed = step;
+      if (step.kind === "presence" && !isAppearing(step, direction)) performed = await this.#captured(step);
+      await this.#commit(stepOperations(performed, direction), `${direction === "undo" ? "undo" : "edit"} ${this.path}`);
+      for (const path of [...this.drafts.keys()]) if (isLeft(path) && pathAfter(step, direction) !== path) this.drafts.delete(path);
+      await this.#refresh();
+      return performed;
+    });
+  }
+
+  /** Returns the step with the content and the position of its component, so that it can be brought back. */
+  async #captured(step: PresenceStep): Promise<PresenceStep> {
+    const node = sentNode(await read<NodeAnswer>("/api/v1/nodes", { path: step.path, depth: MOST_LEVELS }));
+    const place = this.page ? placeOf(this.page.components, step.path) : step.place;
+    return { ...step, node, place };
+  }
+
+  /** Adds a node with a name that no sibling has. The entity tag ensures that no sibling takes the name meanwhile. */
+  async #addNode({ parent, place }: Spot, hint: string, operation: (path: string) => Operation): Promise<string> {
+    for (let attempt = 1; ; attempt += 1) {
+      const { value, tag } = await readTagged<NodeAnswer>("/api/v1/nodes", { path: parent, depth: 1 });
+      const path = childPath(parent, freeName(hint, Object.keys(value.children ?? {})));
+      const guard: Operation = { op: "patch", path: parent, patch: {}, ...(tag === null ? {} : { ifMatch: tag }) };
+      try {
+        await this.#commit([guard, operation(path), orderOperation(path, place)], `edit ${this.path}`);
+        return path;
+      } catch (error) {
+        if (!isStale(error) || attempt === ATTEMPTS) throw error;
+      }
     }
   }
 
@@ -307,7 +504,6 @@ export class PageEdit {
     const operations = drafts.flatMap(operationsOf);
     if (operations.length > 0) await this.#commit(operations, `edit ${this.path}`);
     await Promise.all(sent.map(({ draft, values }) => this.#takeStored(draft, values)));
-    this.restoredFrom = null;
     await this.#refresh();
     return summary.join(" · ");
   }
@@ -385,7 +581,7 @@ export class PageEdit {
 
   #placeName(path: string): string {
     const row = this.page ? findRow(this.page.components, path) : null;
-    return row ? componentName(row.item) : "Page";
+    return row ? componentName(row.item) : t("Page");
   }
 
   /** Polls the status until the replication of the page has finished. */
@@ -422,30 +618,14 @@ function tabOf(dialog: Dialog, place: string): number {
   );
 }
 
-function commit(operations: Operation[], message: string): Promise<BatchResults> {
-  return sendTo<BatchResults>("POST", "/api/v1/batch", { operations, message });
+/** Returns a name short enough for the label of a step. */
+function clipped(name: string): string {
+  return name.length > 44 ? `${name.slice(0, 40).trimEnd()}…` : name;
 }
 
-/** Adds a node with a name that no sibling has. The entity tag ensures that no sibling takes the name meanwhile. */
-async function addNode(parent: string, resourceType: string, place: Place): Promise<string> {
-  for (let attempt = 1; ; attempt += 1) {
-    const { value, tag } = await readTagged<NodeAnswer>("/api/v1/nodes", { path: parent, depth: 1 });
-    const path = childPath(parent, freeName(lastSegment(resourceType), Object.keys(value.children ?? {})));
-    const properties = { "sling:resourceType": resourceType };
-    try {
-      await commit(
-        [
-          { op: "patch", path: parent, patch: {}, ...(tag === null ? {} : { ifMatch: tag }) },
-          { op: "put", path, node: { type: "nt:unstructured", properties } },
-          orderOperation({ path, place }),
-        ],
-        `add ${path}`,
-      );
-      return path;
-    } catch (error) {
-      if (!isStale(error) || attempt === ATTEMPTS) throw error;
-    }
-  }
+/** Returns the names of a node's children. */
+async function childNames(path: string): Promise<string[]> {
+  return Object.keys((await read<NodeAnswer>("/api/v1/nodes", { path, depth: 1 })).children ?? {});
 }
 
 /** Returns the operations that store a draft: its patch, with its tag as the condition, and the order of its lists. */
@@ -455,14 +635,7 @@ function operationsOf(draft: Draft): Operation[] {
   const condition = draft.tag === null ? {} : { ifMatch: draft.tag };
   const steps = draft.steps();
   if (isEmptyPatch(patch) && steps.length === 0) return [];
-  return [{ op: "patch", path, patch, ...condition }, ...steps.map(orderOperation)];
-}
-
-function orderOperation({ path, place }: OrderStep): Operation {
-  if (typeof place === "string") return { op: "order", path, place };
-  return "before" in place
-    ? { op: "order", path, place: "before", sibling: place.before }
-    : { op: "order", path, place: "after", sibling: place.after };
+  return [{ op: "patch", path, patch, ...condition }, ...steps.map((step) => orderOperation(step.path, step.place))];
 }
 
 /** Returns true if a save was refused because others changed or deleted the document, or the commits conflict. */

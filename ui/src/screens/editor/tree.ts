@@ -1,6 +1,7 @@
 /**
  * The components of a page as a tree, and the positions where a new one can be added.
  */
+import { t } from "../../language";
 import type { ComponentItem, PageDetail } from "../../server/answers";
 import { parentPath, type Place } from "../../server/post";
 
@@ -43,17 +44,17 @@ export function spots(page: PageDetail, selected: string | null): Spot[] {
   const found: Spot[] = [];
   if (row) {
     const { item } = row;
-    if (item.container) found.push({ label: `Inside ${componentName(item)}, at the end`, parent: item.path, place: "last" });
-    found.push({ label: `After ${componentName(item)}`, parent: parentPath(item.path), place: { after: item.name } });
-    found.push({ label: `Before ${componentName(item)}`, parent: parentPath(item.path), place: { before: item.name } });
+    if (item.container) found.push({ label: t("Inside {name}, at the end", { name: componentName(item) }), parent: item.path, place: "last" });
+    found.push({ label: t("After {name}", { name: componentName(item) }), parent: parentPath(item.path), place: { after: item.name } });
+    found.push({ label: t("Before {name}", { name: componentName(item) }), parent: parentPath(item.path), place: { before: item.name } });
   }
   for (const { item } of visibleRows(page.components, () => false)) {
     if (item.container && item.path !== selected) {
-      found.push({ label: `Inside ${componentName(item)}, at the end`, parent: item.path, place: "last" });
+      found.push({ label: t("Inside {name}, at the end", { name: componentName(item) }), parent: item.path, place: "last" });
     }
   }
   const top = page.components[0] ? parentPath(page.components[0].path) : page.content.path;
-  found.push({ label: "At the end of the page", parent: top, place: "last" });
+  found.push({ label: t("At the end of the page"), parent: top, place: "last" });
   return found;
 }
 
@@ -68,4 +69,26 @@ export function stepPlace(row: TreeRow, direction: "up" | "down"): Place | null 
   const neighbor = row.siblings[row.position - 1 + (direction === "up" ? -1 : 1)];
   if (!neighbor) return null;
   return direction === "up" ? { before: neighbor.name } : { after: neighbor.name };
+}
+
+/** Returns the present position of a component among its siblings. */
+export function placeOf(items: ComponentItem[], path: string): Place {
+  const row = findRow(items, path);
+  const before = row ? row.siblings[row.position - 2] : undefined;
+  return before ? { after: before.name } : "first";
+}
+
+/**
+ * Returns the position one level up or down: behind the container that holds a component, or at the end of the
+ * container before it. `null` if there is none.
+ */
+export function levelPlace(page: PageDetail, path: string, direction: "out" | "in"): Spot | null {
+  const row = findRow(page.components, path);
+  if (!row) return null;
+  if (direction === "in") {
+    const before = row.siblings[row.position - 2];
+    return before?.container ? { label: "", parent: before.path, place: "last" } : null;
+  }
+  const parent = findRow(page.components, parentPath(path));
+  return parent ? { label: "", parent: parentPath(parent.item.path), place: { after: parent.item.name } } : null;
 }

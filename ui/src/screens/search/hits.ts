@@ -19,19 +19,41 @@ export interface Question {
   text: string;
   /** Restricts the search to this path; empty for no restriction. */
   path: string;
-  /** Restricts the search to nodes of this type; empty for `nt:hierarchyNode`. */
+  /** Restricts the search to nodes of this type; empty for pages and assets, `nt:hierarchyNode` for everything. */
   type: string;
+  /** `template`, `tag`, `state` and `days`; absent ones do not restrict. */
+  facets?: Record<string, string>;
 }
 
 const TITLES = ["jcr:content/jcr:title", "jcr:content/metadata/dc:title", "jcr:title"];
+/** The properties whose values are counted. */
+export const COUNTED = { template: "jcr:content/cq:template", tag: "jcr:content/cq:tags" } as const;
+const ACTION = "a.[jcr:content/cq:lastReplicationAction]";
 
-/** Returns the query of a question, for `POST /api/v1/query`. */
-export function queryOf({ text, path, type }: Question, limit: number, cursor?: string): unknown {
-  const columns = ["jcr:primaryType", ...TITLES].map((name) => `a.[${name}]`).join(", ");
-  const below = /^\/[^\u0000-\u001f]+/.test(path) ? ` AND ISDESCENDANTNODE(a, '${path.replace(/'/g, "''")}')` : "";
+/** Returns the query of a question, for `POST /api/v1/query`. The first page has the counts of the facets. */
+export function queryOf({ text, path, type, facets = {} }: Question, limit: number, cursor?: string, now = new Date()): unknown {
+  const parameters: Record<string, string> = { text };
+  const conditions = ["CONTAINS(a.*, $text)"];
+  if (/^\/[^\u0000-\u001f]+/.test(path)) conditions.push(`ISDESCENDANTNODE(a, '${path.replace(/'/g, "''")}')`);
+  if (type === "") conditions.push("(a.[jcr:primaryType] = 'cq:Page' OR a.[jcr:primaryType] = 'dam:Asset')");
+  for (const name of ["template", "tag"] as const) {
+    const value = facets[name];
+    if (!value) continue;
+    parameters[name] = value;
+    conditions.push(name === "tag" ? `(a.[${COUNTED.tag}] = $tag OR a.[jcr:content/metadata/cq:tags] = $tag)` : `a.[${COUNTED.template}] = $template`);
+  }
+  if (facets.state === "live") conditions.push(`${ACTION} = 'Activate'`);
+  if (facets.state === "draft") conditions.push(`(${ACTION} IS NULL OR ${ACTION} = 'Deactivate')`);
+  if (/^\d{1,4}$/.test(facets.days ?? "")) {
+    const since = `CAST('${new Date(now.getTime() - Number(facets.days) * 86_400_000).toISOString()}' AS DATE)`;
+    conditions.push(`(a.[jcr:content/cq:lastModified] >= ${since} OR a.[jcr:content/jcr:lastModified] >= ${since})`);
+  }
   const of = /^[\w:]+$/.test(type) ? type : "nt:hierarchyNode";
-  const statement = `SELECT ${columns}, [rep:excerpt(.)] FROM [${of}] AS a WHERE CONTAINS(a.*, $text)${below} ORDER BY [jcr:score] DESC`;
-  return { statement, parameters: { text }, limit, ...(cursor === undefined ? {} : { cursor }) };
+  const names = ["jcr:primaryType", ...TITLES].map((name) => `a.[${name}]`);
+  const counted = cursor === undefined ? Object.values(COUNTED).map((name) => `[rep:facet(${name})]`) : [];
+  const columns = [...names, "[rep:excerpt(.)]", ...counted].join(", ");
+  const statement = `SELECT ${columns} FROM [${of}] AS a WHERE ${conditions.join(" AND ")} ORDER BY [jcr:score] DESC`;
+  return { statement, parameters, limit, ...(cursor === undefined ? {} : { cursor }) };
 }
 
 /** Returns the hits. */

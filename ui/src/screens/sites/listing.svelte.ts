@@ -10,6 +10,7 @@
  */
 import { SvelteSet } from "svelte/reactivity";
 import type { Crumb, PageItem, PageList } from "../../server/answers";
+import { withFacts } from "../../assets/find";
 import { messageOf, read } from "../../server/client";
 import { isSettling, pollPause } from "../../status";
 import { arrange, serverSort, type Sort } from "./order";
@@ -167,6 +168,7 @@ export class Listing {
     const turn = this.#turn;
     try {
       const answer = await read<PageList>("/api/v1/pages", { path: this.path, ...parameters });
+      if (answer.items.some(({ type }) => type === "asset")) answer.items = await withFacts(answer.items);
       if (turn !== this.#turn) return;
       take(answer);
       this.state = "ready";

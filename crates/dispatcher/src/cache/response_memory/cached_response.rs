@@ -83,6 +83,10 @@ pub(crate) struct ResponseSource {
     pub(crate) length: u64,
     pub(crate) file_stamp: CacheFileStamp,
     pub(crate) fetch_time: SystemTime,
+    /// The age of the response when its request was sent.
+    pub(crate) initial_age: Duration,
+    /// True if the response has the date of its origin.
+    pub(crate) has_own_date: bool,
     pub(crate) etag: HeaderValue,
     pub(crate) modification_time: SystemTime,
     /// The warning written to the dispatcher's own log at each use.
@@ -312,7 +316,8 @@ impl CachedResponse {
 
     /// Returns the age in whole seconds.
     pub(crate) fn age_seconds(&self, now: SystemTime) -> u64 {
-        file_response::cache_age(self.source.fetch_time, now).as_secs()
+        let age = file_response::cache_age(self.source.fetch_time, now);
+        (self.source.initial_age + age).as_secs()
     }
 
     /// Chooses the representation for a request. Ranges always refer to the unencoded body, so that an interrupted

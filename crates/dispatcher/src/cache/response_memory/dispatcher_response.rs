@@ -117,6 +117,7 @@ impl DispatcherResponse {
 mod tests {
     use std::path::Path;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use bytes::Bytes;
     use http::{HeaderValue, Response, StatusCode};
@@ -149,6 +150,8 @@ mod tests {
             length: file.length,
             file_stamp: file.stamp,
             fetch_time: file.fetched_at,
+            initial_age: Duration::ZERO,
+            has_own_date: false,
             etag: HeaderValue::from_static("\"x\""),
             modification_time: file.fetched_at,
             warning: None,

@@ -215,7 +215,9 @@ impl MemoryResponder {
         let change_count = self.memory.change_count();
         let Some(file_check) = self.check_file(source, change_count, lookup_time) else { return };
         let mut headers = response.headers().clone();
-        headers.remove(header::DATE);
+        if !source.has_own_date {
+            headers.remove(header::DATE);
+        }
         if !headers.contains_key(header::AGE) {
             return;
         }

@@ -433,7 +433,9 @@ impl FastWorker {
         let age = age.as_bytes();
         // A decimal number has so few digits that its length fits one byte.
         let age_length = [u8::try_from(age.len()).unwrap_or(0)];
-        let parts = [before_age, &age_length[..], age, after_age, self.date_header.http2_block()];
+        let date: &[u8] =
+            if response.source.has_own_date { &[] } else { self.date_header.http2_block() };
+        let parts = [before_age, &age_length[..], age, after_age, date];
         let (start, length_of_part) =
             if request.response_key.flags.is_head() { (0, 0) } else { body_range };
         let body = match &representation.body {

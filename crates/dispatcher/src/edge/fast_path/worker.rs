@@ -656,7 +656,10 @@ impl FastWorker {
         if closes_connection {
             self.response_head.extend_from_slice(b"connection: close\r\n");
         }
-        self.response_head.extend_from_slice(self.date_header.header_line());
+        match response.source.has_own_date {
+            true => self.response_head.extend_from_slice(b"\r\n"),
+            false => self.response_head.extend_from_slice(self.date_header.header_line()),
+        }
     }
 }
 

@@ -460,8 +460,14 @@ impl Http2Connection {
         let Some(stream) = self.streams.get_mut(&number) else {
             self.abuse_limit.charge_frame()?;
             // The frames may have been in transit when the stream was reset.
-            let is_late = self.reset_streams.contains(&number);
-            return if is_late { Ok(None) } else { Err(Http2ErrorCode::STREAM_CLOSED) };
+            if !self.reset_streams.contains(&number) {
+                return Err(Http2ErrorCode::STREAM_CLOSED);
+            }
+            if !ends_stream {
+                // Such a request is malformed, also if its response was faster (RFC 9113, section 8.1).
+                frame::push_reset(&mut self.output.frames, number, Http2ErrorCode::PROTOCOL_ERROR);
+            }
+            return Ok(None);
         };
         if stream.is_request_complete {
             return Err(Http2ErrorCode::STREAM_CLOSED);

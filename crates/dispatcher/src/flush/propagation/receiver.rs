@@ -26,10 +26,10 @@ use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::own_response::own_response;
 use crate::edge::response_body::full_body;
 use crate::farm_state::FarmState;
-use crate::flush::FlushService;
 use crate::flush::authorization::is_flush_allowed;
 use crate::flush::batch::FlushBatcher;
 use crate::flush::invalidate_handler;
+use crate::flush::{FlushService, PurgeCause};
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
 use crate::request::rate_limit::check_rate_limit;
@@ -299,7 +299,7 @@ impl SiblingFlushReceiver {
                 let view = page_request(target).ok_or_else(unsound)?;
                 // A page that is not cached here has no file.
                 self.flushes
-                    .purge_page(farm, &view)
+                    .purge_page(farm, &view, PurgeCause::Request)
                     .await
                     .map_or(Ok(None), |purged| purged.map(|_| None))
             }

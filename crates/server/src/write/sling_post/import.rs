@@ -9,15 +9,14 @@
 //!
 //! An archive that is a content package is not installed by this; packages have a door of their own.
 
-use std::collections::BTreeMap;
 use std::io::{Cursor, Read, Seek};
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde_json::Value as Json;
 use tympan_content::{
-    JCR_CONTENT, JcrDate, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Session, Subtree, Value,
-    ValueType,
+    JCR_CONTENT, JcrDate, MIXIN_TYPES, NodeFields, NodePath, PRIMARY_TYPE, Property, Session,
+    Subtree, Value, ValueType,
 };
 use tympan_content_package::{PackageLimits, docview};
 
@@ -74,11 +73,12 @@ pub(crate) fn import_subtree<R: Read + Seek>(
     }
     match form {
         ImportFormat::Json => {
+            check_json_counts(&bytes, limits)?;
             let value: Json = serde_json::from_slice(&bytes)
                 .map_err(|error| import_failure(format!("the JSON cannot be read: {error}")))?;
             import_json(&value, 0)
         }
-        ImportFormat::Xml => import_sling_xml(&bytes),
+        ImportFormat::Xml => import_sling_xml(&bytes, limits),
         ImportFormat::Docview | ImportFormat::Archive => {
             let mut tree = docview::read_docview(":content", &bytes, limits)?;
             tree.properties
@@ -91,6 +91,48 @@ pub(crate) fn import_subtree<R: Read + Seek>(
 
 fn import_failure(message: impl Into<String>) -> RequestFailure {
     RequestFailure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message)
+}
+
+/// The number of nodes, and of properties and their values, in content that is read.
+#[derive(Debug, Default)]
+struct ImportCounts {
+    nodes: usize,
+    values: usize,
+}
+
+impl ImportCounts {
+    /// Returns an error if there are more than a viewer may import.
+    fn check(&self, limits: &PackageLimits) -> Result<()> {
+        let (subject, limit) = match self {
+            Self { nodes, .. } if *nodes > limits.max_nodes => ("nodes", limits.max_nodes),
+            Self { values, .. } if *values > limits.max_properties => {
+                ("properties and values", limits.max_properties)
+            }
+            _ => return Ok(()),
+        };
+        Err(import_failure(format!(
+            "the content has more than the limit of {limit} {subject}; import it in parts"
+        )))
+    }
+}
+
+/// Checks the number of nodes and values before JSON is parsed, because parsed values take many times the memory of
+/// their text. Each object is a node; the other values follow a comma or an opening bracket.
+fn check_json_counts(bytes: &[u8], limits: &PackageLimits) -> Result<()> {
+    let mut counts = ImportCounts::default();
+    let (mut is_in_text, mut is_escaped) = (false, false);
+    for byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_in_text => is_escaped = true,
+            b'"' => is_in_text = !is_in_text,
+            _ if is_in_text => {}
+            b'{' => counts.nodes += 1,
+            b',' | b'[' => counts.values += 1,
+            _ => {}
+        }
+    }
+    counts.check(limits)
 }
 
 /// Parses a JSON object to a node.
@@ -198,7 +240,8 @@ struct XmlImportNode {
 }
 
 /// Parses Sling's XML format.
-fn import_sling_xml(bytes: &[u8]) -> Result<Subtree> {
+fn import_sling_xml(bytes: &[u8], limits: &PackageLimits) -> Result<Subtree> {
+    let mut counts = ImportCounts::default();
     let mut reader = Reader::from_reader(bytes);
     reader.config_mut().trim_text(true);
     let mut nodes: Vec<XmlImportNode> = Vec::new();
@@ -215,10 +258,14 @@ fn import_sling_xml(bytes: &[u8]) -> Result<Subtree> {
                     return Err(import_failure("the XML is nested too deeply"));
                 }
                 match name.as_str() {
-                    "node" => nodes.push(XmlImportNode::default()),
+                    "node" => {
+                        counts.nodes += 1;
+                        nodes.push(XmlImportNode::default());
+                    }
                     "property" => property = Some((String::new(), Vec::new(), String::new())),
-                    _ => {}
+                    _ => counts.values += 1,
                 }
+                counts.check(limits)?;
                 text.clear();
                 path.push(name);
             }
@@ -394,13 +441,7 @@ impl<R: Read> Read for CountingReader<'_, R> {
 
 /// Returns a subfolder; creates it if it does not exist.
 fn subfolder_mut<'a>(folder: &'a mut Subtree, name: &str) -> &'a mut Subtree {
-    let at = folder.children.iter().position(|child| child.name == name);
-    let at = at.unwrap_or_else(|| {
-        folder.children.push(Subtree::new(name, "nt:folder"));
-        folder.children.len() - 1
-    });
-    #[expect(clippy::indexing_slicing, reason = "the position was found or pushed just now")]
-    &mut folder.children[at]
+    folder.child_or_insert_with(name, || Subtree::new(name, "nt:folder"))
 }
 
 /// The treatment of existing content.
@@ -420,16 +461,14 @@ pub(crate) fn put_imported_tree(
     merging: ImportMergePolicy,
     created: &mut Vec<String>,
 ) -> Result<()> {
-    let Some(node) = session.node(path)? else {
+    let Some(NodeFields { properties: stored, .. }) = session.read_node_fields(path)? else {
         collect_created_paths(path, &tree, created);
         return Ok(session.put_node(path, tree)?);
     };
     if merging.replaces_nodes {
-        drop(node);
         collect_created_paths(path, &tree, created);
         return Ok(session.replace_node(path, tree)?);
     }
-    let stored: BTreeMap<String, Property> = node.properties().into_iter().collect();
     let Subtree { properties, children, .. } = tree;
     for (name, property) in properties {
         let stored = stored.get(&name);

@@ -22,6 +22,8 @@ pub(crate) use self::target::{operation_targets, operation_targets_or_missing};
 use crate::Instance;
 use crate::api::WriteCondition;
 use crate::failure::{RequestFailure, Result};
+use crate::query::budget::ReadBudget;
+use crate::write::copy_limits::viewer_copy_budget;
 use crate::write::incoming_blob::require_write_access;
 use crate::write::package_limits::viewer_package_limits;
 use crate::write::page_modification::record_page_modification;
@@ -80,6 +82,7 @@ fn attempt_post(
     rejected_paths: &[NodePath],
 ) -> Result<PostAttempt> {
     let mut session = instance.repository.session_as(viewer)?;
+    session.limit_copies(viewer_copy_budget(instance, viewer)?);
     let snapshot = session.snapshot()?;
     if *condition != WriteCondition::None {
         let requested_path = NodePath::new(path)?;
@@ -96,15 +99,16 @@ fn attempt_post(
         chosen_path: None,
         outcome: PostOutcome::default(),
     };
+    let target_budget = ReadBudget::for_memory(instance.query_engine_for(viewer)?.limits());
     match operation {
         "" | "modify" => work.modify_node(path, fields)?,
         "delete" => {
-            for path in operation_targets(&snapshot, path, fields)? {
+            for path in operation_targets(&snapshot, path, fields, target_budget)? {
                 work.delete_node(&path)?;
             }
         }
         "move" | "copy" => {
-            let targets = operation_targets(&snapshot, path, fields)?;
+            let targets = operation_targets(&snapshot, path, fields, target_budget)?;
             let is_folder = fields.command_value(":dest").is_some_and(|dest| dest.ends_with('/'));
             if fields.has_command(":applyTo") && !is_folder {
                 let message = "moving or copying several nodes requires a destination folder: end `:dest` \
@@ -129,7 +133,7 @@ fn attempt_post(
             work.import_content(path, fields, &limits)?;
         }
         "checkin" | "checkout" | "restore" => {
-            for path in operation_targets(&snapshot, path, fields)? {
+            for path in operation_targets(&snapshot, path, fields, target_budget)? {
                 work.change_version(operation, &path, fields)?;
             }
         }
@@ -258,11 +262,11 @@ impl PostOperation<'_> {
         let path = self.import_path(path, fields, &tree.name)?;
         path.as_str().clone_into(&mut self.outcome.path);
         if let Some(parent) = path.parent()
-            && self.session.node(&parent)?.is_none()
+            && !self.session.has_node(&parent)?
         {
             self.create_with_parents(&parent, None)?;
         }
-        self.outcome.is_created = self.session.node(&path)?.is_none();
+        self.outcome.is_created = !self.session.has_node(&path)?;
         if !self.outcome.is_created && fields.command_value(":autoCheckout") == Some("true") {
             self.check_out(&path)?;
         }
@@ -286,15 +290,12 @@ impl PostOperation<'_> {
     fn create_with_parents(&mut self, path: &NodePath, primary_type: Option<&str>) -> Result<()> {
         refuse_service_address(path)?;
         let parent = path.parent().unwrap_or_else(NodePath::root);
-        let parent_type = match self.session.node(&parent)? {
-            Some(node) => node.primary_type().to_owned(),
+        let parent_type = match self.session.read_primary_type(&parent)? {
+            Some(primary_type) => primary_type,
             None => {
                 self.create_with_parents(&parent, None)?;
                 self.outcome.changes.push(("created", vec![parent.to_string()]));
-                self.session
-                    .node(&parent)?
-                    .map(|node| node.primary_type().to_owned())
-                    .unwrap_or_default()
+                self.session.read_primary_type(&parent)?.unwrap_or_default()
             }
         };
         let default_type = match parent_type.as_str() {
@@ -309,13 +310,13 @@ impl PostOperation<'_> {
 
     fn delete_item(&mut self, base: &NodePath, name: &str) -> Result<()> {
         let path = base.resolve(name)?;
-        if self.session.node(&path)?.is_some() {
+        if self.session.has_node(&path)? {
             self.session.remove_node(&path)?;
             self.outcome.changes.push(("deleted", vec![path.to_string()]));
             return Ok(());
         }
         let (Some(parent), name) = (path.parent(), path.name()) else { return Ok(()) };
-        if self.session.node(&parent)?.is_some() && self.session.remove_property(&parent, name)? {
+        if self.session.has_node(&parent)? && self.session.remove_property(&parent, name)? {
             self.requested_properties.add(&parent, name, None, 0);
             self.outcome.changes.push(("deleted", vec![path.to_string()]));
         }
@@ -324,8 +325,8 @@ impl PostOperation<'_> {
 
     /// Moves or copies a node or property.
     fn transfer_item(&mut self, from: &NodePath, to: &NodePath, is_move: bool) -> Result<()> {
-        if self.session.node(from)?.is_some() {
-            if self.session.node(to)?.is_some() {
+        if self.session.has_node(from)? {
+            if self.session.has_node(to)? {
                 self.session.remove_node(to)?;
             }
             let kind = if is_move { RelocationKind::Move } else { RelocationKind::Copy };
@@ -337,11 +338,7 @@ impl PostOperation<'_> {
         } else {
             let missing = || RequestFailure::not_found(from.as_str());
             let parent = from.parent().ok_or_else(missing)?;
-            let property = self
-                .session
-                .node(&parent)?
-                .and_then(|node| node.property(from.name()))
-                .ok_or_else(missing)?;
+            let property = self.session.read_property(&parent, from.name())?.ok_or_else(missing)?;
             let target = to.parent().ok_or_else(missing)?;
             self.requested_properties.add(&target, to.name(), Some(property.clone()), 0);
             self.session.set_property(&target, to.name(), property)?;
@@ -373,7 +370,7 @@ impl PostOperation<'_> {
             Some(folder) => parent.resolve(folder)?.child(from.name())?,
             None => parent.resolve(dest)?,
         };
-        if self.session.node(&to)?.is_some() {
+        if self.session.has_node(&to)? {
             if fields.command_value(":replace") != Some("true") {
                 return Err(tympan_content::Error::NodeExists(to).into());
             }

@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 
+use crate::server::passed_socket::take_passed_socket;
 use crate::{Error, Result};
 
 /// Determines whether several sockets may listen on one address.
@@ -13,11 +14,14 @@ pub enum PortReuse {
     PerCore,
 }
 
-/// Returns a non-blocking socket that listens on `addr`.
+/// Returns a non-blocking socket that listens on `addr`: the one that a service manager passed for it, or a new one.
 ///
 /// # Errors
 /// [`Error::Bind`] if the address is in use or not local; the caller adds the role that needs it.
 pub fn bind_listener(addr: SocketAddr, reuse: PortReuse) -> Result<TcpListener> {
+    if let Some(socket) = take_passed_socket(addr) {
+        return Ok(socket);
+    }
     open_socket(addr, reuse).map_err(|source| Error::Bind { addr, source })
 }
 

@@ -419,6 +419,10 @@ fn trailers_end_a_request() {
         session.take_notices(),
         [(1003, StreamNotice::Reset(Http2ErrorCode::PROTOCOL_ERROR))]
     );
+    // Also for a request that is over here.
+    session.output.clear();
+    assert_eq!(feed(&mut session, &post(3)), "");
+    assert_eq!(reset(&session), Some((3, Http2ErrorCode::PROTOCOL_ERROR.0)));
 }
 
 #[test]

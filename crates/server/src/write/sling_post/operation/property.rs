@@ -1,5 +1,7 @@
 //! Properties, as specified by form fields and their hints.
 
+use std::collections::HashSet;
+
 use tympan_content::{JcrDate, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Value, ValueType};
 
 use super::PostOperation;
@@ -22,7 +24,7 @@ impl PostOperation<'_> {
             submission => submission,
         };
         let (path, name) = self.resolve_property_path(base, name)?;
-        let before = self.session.node(&path)?.and_then(|node| node.property(&name));
+        let before = self.session.read_property(&path, &name)?;
         let (change, is_filled_in) = match values {
             PropertySubmission::Absent => return Ok(()),
             PropertySubmission::Removal => (None, false),
@@ -92,12 +94,8 @@ impl PostOperation<'_> {
         name: &str,
         property: &Property,
     ) -> Result<bool> {
-        match self.session.node(path)? {
-            Some(node) => {
-                is_property_protected(&node.snapshot().property_protection(path)?, name, property)
-            }
-            None => Ok(false),
-        }
+        Ok(self.session.has_node(path)?
+            && is_property_protected(&self.session.property_protection(path)?, name, property)?)
     }
 
     /// Splits a property's path and creates the missing nodes along it.
@@ -105,7 +103,7 @@ impl PostOperation<'_> {
         let full = if name.starts_with('/') { name.to_owned() } else { format!("{base}/{name}") };
         let (node, name) = full.rsplit_once('/').unwrap_or(("", &full));
         let node = NodePath::root().resolve(node)?;
-        if self.session.node(&node)?.is_none() {
+        if !self.session.has_node(&node)? {
             self.create_with_parents(&node, None)?;
         }
         Ok((node, name.to_owned()))
@@ -173,30 +171,36 @@ fn patched_change(
     value_type: ValueType,
     steps: &[String],
 ) -> Result<FormPropertyChange> {
-    let mut values = match stored {
+    let stored = match stored {
         Some(Property::Single(_)) => return Ok(FormPropertyChange::Nothing),
-        Some(Property::List(_, values)) => values.clone(),
-        None => Vec::new(),
+        Some(Property::List(_, values)) => values.as_slice(),
+        None => &[],
     };
+    let key = |value: &Value| (value.value_type() as u8, value.to_text().into_owned());
+    let mut present: HashSet<_> = stored.iter().map(key).collect();
+    let (mut removed, mut added) = (HashSet::new(), Vec::new());
     let mut is_changed = false;
     for step in steps {
         if let Some(text) = step.strip_prefix('+') {
             let value = parse_property_value(value_type, text)?;
-            if !values.contains(&value) {
-                values.push(value);
+            if present.insert(key(&value)) {
+                added.push(value);
                 is_changed = true;
             }
         } else if let Some(text) = step.strip_prefix('-') {
             let value = parse_property_value(value_type, text)?;
-            let before = values.len();
-            values.retain(|candidate| *candidate != value);
-            is_changed |= values.len() != before;
+            if present.remove(&key(&value)) {
+                added.retain(|candidate| *candidate != value);
+                removed.insert(key(&value));
+                is_changed = true;
+            }
         }
     }
-    match is_changed {
-        true => Ok(FormPropertyChange::Value(Property::List(value_type, values))),
-        false => Ok(FormPropertyChange::Nothing),
+    if !is_changed {
+        return Ok(FormPropertyChange::Nothing);
     }
+    let kept = stored.iter().filter(|value| !removed.contains(&key(value))).cloned();
+    Ok(FormPropertyChange::Value(Property::List(value_type, kept.chain(added).collect())))
 }
 
 /// Parses a value; accepts all date formats of Sling.
@@ -227,5 +231,11 @@ mod tests {
         check(Some(&stored), &["+a", "-c", "", "ignored"], FormPropertyChange::Nothing);
         check(Some(&Property::text("a")), &["+c"], FormPropertyChange::Nothing);
         check(None, &["+c"], FormPropertyChange::Value(list(&["c"])));
+        check(Some(&stored), &["-b", "+b"], FormPropertyChange::Value(list(&["a", "b"])));
+        check(
+            Some(&stored),
+            &["+c", "-c", "+d"],
+            FormPropertyChange::Value(list(&["a", "b", "b", "d"])),
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! The target nodes of a POST, and the names of new nodes.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
@@ -8,6 +9,7 @@ use tympan_content::{JCR_CONTENT, NodePath, Snapshot};
 
 use super::PostOperation;
 use crate::failure::{RequestFailure, Result};
+use crate::query::budget::ReadBudget;
 use crate::write::sling_post::form_field::PostFields;
 
 /// Maximum number of numeric suffixes tried for a name that is in use.
@@ -19,9 +21,10 @@ pub(crate) fn operation_targets_or_missing(
     snapshot: &Snapshot,
     path: &str,
     fields: &PostFields,
+    budget: ReadBudget,
     may_be_missing: bool,
 ) -> Result<Vec<String>> {
-    match operation_targets(snapshot, path, fields) {
+    match operation_targets(snapshot, path, fields, budget) {
         Err(failure) if may_be_missing && failure.status == StatusCode::NOT_FOUND => {
             Ok(vec![NodePath::new(cut_selectors(path))?.to_string()])
         }
@@ -29,11 +32,13 @@ pub(crate) fn operation_targets_or_missing(
     }
 }
 
-/// Returns the target paths of an operation: those of `:applyTo`, or the path of the request.
+/// Returns the target paths of an operation: those of `:applyTo`, each once, or the path of the request. The
+/// children of folders are taken from the budget.
 pub(crate) fn operation_targets(
     snapshot: &Snapshot,
     path: &str,
     fields: &PostFields,
+    mut budget: ReadBudget,
 ) -> Result<Vec<String>> {
     let patterns = fields.command_values(":applyTo");
     if patterns.is_empty() {
@@ -43,28 +48,52 @@ pub(crate) fn operation_targets(
         Ok(path) => path,
         Err(_) => NodePath::new(cut_selectors(path)).unwrap_or_else(|_| NodePath::root()),
     };
-    let mut paths = Vec::new();
+    let mut targets = ApplyTargets::default();
     for pattern in patterns {
         let folder = match pattern {
             "*" | "/*" => Some(base.clone()),
             pattern => pattern.strip_suffix("/*").map(|folder| base.resolve(folder)).transpose()?,
         };
         match folder {
-            Some(folder) => {
+            Some(folder) if targets.add_folder(&folder) => {
                 if let Some(node) = snapshot.node(&folder)? {
-                    paths.extend(node.children()?.iter().map(|child| child.path().to_string()));
+                    let children = node.children()?;
+                    budget.count_nodes(children.len(), "apply it to fewer nodes")?;
+                    children.iter().for_each(|child| targets.add(child.path()));
                 }
             }
+            Some(_) => {}
             // Missing nodes are skipped, as in Sling.
             None => {
                 let path = base.resolve(pattern)?;
                 if snapshot.node(&path)?.is_some() {
-                    paths.push(path.to_string());
+                    targets.add(&path);
                 }
             }
         }
     }
-    Ok(paths)
+    Ok(targets.paths)
+}
+
+/// The targets of `:applyTo`, in order and without duplicates.
+#[derive(Debug, Default)]
+struct ApplyTargets {
+    paths: Vec<String>,
+    known_paths: HashSet<NodePath>,
+    known_folders: HashSet<NodePath>,
+}
+
+impl ApplyTargets {
+    /// Returns true if the children of a folder were not added before.
+    fn add_folder(&mut self, folder: &NodePath) -> bool {
+        self.known_folders.insert(folder.clone())
+    }
+
+    fn add(&mut self, path: &NodePath) {
+        if self.known_paths.insert(path.clone()) {
+            self.paths.push(path.to_string());
+        }
+    }
 }
 
 /// Finds the node of a URL: the path itself, or the path without selectors and extension.

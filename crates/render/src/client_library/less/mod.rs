@@ -1,0 +1,233 @@
+//! Style sheets in LESS, as older client libraries of AEM have them, compiled to CSS.
+//!
+//! In: the text of a file, and the other files of its library for `@import`. Out: CSS, or the reason why the file uses
+//! something that is not supported.
+//!
+//! Supported: variables, nested rules with `&`, interpolation, mixins with parameters, defaults, guards and recursion,
+//! namespaces, operations, imports, nested `@media` and `@supports`, escaped strings, and the functions on numbers and
+//! colors of `less_function`.
+//!
+//! Not supported, and reported: detached rule sets, maps, `:extend`, plugins, JavaScript, loops with `each`.
+//!
+//! Invariant: compiling ends for any input: nesting, calls and output are bounded.
+
+mod less_evaluator;
+mod less_function;
+mod less_parser;
+mod less_value;
+
+use std::collections::BTreeMap;
+
+use self::less_evaluator::evaluate_style_sheet;
+use self::less_parser::{LessStatement, parse_style_sheet};
+use super::relative_path::resolve_relative_path;
+
+/// Maximum number of imported files, and of bytes of all of them.
+const MAX_IMPORTS: usize = 500;
+
+/// Compiles the file at a path of a library.
+///
+/// # Errors
+/// A message with the file, if it does not exist or uses something that is not supported.
+pub(super) fn compile_less(files: &BTreeMap<String, String>, path: &str) -> Result<String, String> {
+    let mut imported = Vec::new();
+    let statements = load_statements(files, path, &mut imported)?;
+    evaluate_style_sheet(&statements)
+}
+
+/// Parses a file and replaces its imports by the statements of the imported files, each once.
+fn load_statements(
+    files: &BTreeMap<String, String>,
+    path: &str,
+    imported: &mut Vec<String>,
+) -> Result<Vec<LessStatement>, String> {
+    let text = files.get(path).ok_or_else(|| format!("there is no file `{path}`"))?;
+    imported.push(path.to_owned());
+    if imported.len() > MAX_IMPORTS {
+        return Err(format!("there are more than {MAX_IMPORTS} imports"));
+    }
+    let parsed = parse_style_sheet(text).map_err(|reason| format!("`{path}`: {reason}"))?;
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut statements = Vec::new();
+    for statement in parsed {
+        let LessStatement::Import { target, is_optional, .. } = &statement else {
+            statements.push(statement);
+            continue;
+        };
+        if target.contains("://") || target.starts_with("//") {
+            statements.push(statement);
+            continue;
+        }
+        let relative = resolve_relative_path(folder, target);
+        let candidates = [relative.clone(), format!("{relative}.less"), format!("{relative}.css")];
+        match candidates.iter().find(|candidate| files.contains_key(*candidate)) {
+            Some(file) if imported.contains(file) => {}
+            Some(file) => statements.extend(load_statements(files, file, imported)?),
+            None if *is_optional => {}
+            None => return Err(format!("`{path}` imports `{target}`, which does not exist")),
+        }
+    }
+    Ok(statements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(source: &str, expected: &str) {
+        let files = BTreeMap::from([("a.less".to_owned(), source.to_owned())]);
+        let compact = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let compiled = compile_less(&files, "a.less").unwrap();
+        assert_eq!(compact(&compiled), compact(expected), "{source}");
+    }
+
+    fn refusal(source: &str) -> String {
+        let files = BTreeMap::from([("a.less".to_owned(), source.to_owned())]);
+        compile_less(&files, "a.less").unwrap_err()
+    }
+
+    #[test]
+    fn plain_css_stays_as_it_is() {
+        check("a { color: red; } /* x */ // y\n", "a { color: red; }");
+        check(
+            "@media (max-width: 10px) { a { b: c; } }",
+            "@media (max-width: 10px) { a { b: c; } }",
+        );
+        check(
+            "@font-face { font-family: \"X; {\"; src: url(a;b.png) , url('c.woff'); }",
+            "@font-face { font-family: \"X; {\"; src: url(a;b.png), url('c.woff'); }",
+        );
+        check(
+            "@keyframes x { from { top: 0; } 50% { top: 1px; } }",
+            "@keyframes x { from { top: 0; } 50% { top: 1px; } }",
+        );
+        check("a { font: 12px/1.5 Arial, sans-serif; }", "a { font: 12px/1.5 Arial, sans-serif; }");
+        check("a { width: calc(100% - 2px); }", "a { width: calc(100% - 2px); }");
+        check("a { margin: 0 -1px 0 auto !important; }", "a { margin: 0 -1px 0 auto !important; }");
+        check("a { color: #FFf; b: U+0025-00FF; }", "a { color: #FFf; b: U+0025-00FF; }");
+        check(
+            "a:not(.b, [c=\"d{\"]) > e::after { content: '\\201C'; }",
+            "a:not(.b, [c=\"d{\"]) > e::after { content: '\\201C'; }",
+        );
+    }
+
+    #[test]
+    fn rules_nest() {
+        check(
+            ".a, .b { x: y; &:hover { z: 1; } > c { d: e; } .f & { g: h; } &-i { j: k; } }",
+            ".a, .b { x: y; } .a:hover, .b:hover { z: 1; } .a > c, .b > c { d: e; } .f .a, .f .b { g: h; } \
+             .a-i, .b-i { j: k; }",
+        );
+        check(
+            ".a { @media print { x: y; b { c: d; } } }",
+            "@media print { .a { x: y; } .a b { c: d; } }",
+        );
+    }
+
+    #[test]
+    fn variables_are_lazy_and_scoped() {
+        check("@a: @b; @b: 2px; x { y: @a; @b: 3px; z: @b; }", "x { y: 3px; z: 3px; }");
+        check("@a: 1px; x { @a: 2px; b: @a; } y { b: @a; }", "x { b: 2px; } y { b: 1px; }");
+        check(
+            "@n: icon; .@{n}-b { @{n}-c: \"@{n}.png\"; d: ~\"e@{n}\"; }",
+            ".icon-b { icon-c: \"icon.png\"; d: eicon; }",
+        );
+        check(
+            "@p: 10px; @media (min-width: @p) { a { b: c; } }",
+            "@media (min-width: 10px) { a { b: c; } }",
+        );
+        assert!(refusal("a { b: @none; }").contains("@none"));
+        assert!(refusal("@a: @b; @b: @a; x { y: @a; }").contains("itself"));
+    }
+
+    #[test]
+    fn operations_keep_units() {
+        check(
+            "@a: 10px; x { b: @a * 2; c: (@a + 5) / 2; d: -@a; e: @a - 4px; f: 2 * 1.5em; g: @a/4; }",
+            "x { b: 20px; c: 7.5px; d: -10px; e: 6px; f: 3em; g: 2.5px; }",
+        );
+        check(
+            "x { a: percentage(0.5); b: floor(1.7px); c: unit(5, em); d: round(1.25, 1); }",
+            "x { a: 50%; b: 1px; c: 5em; d: 1.3; }",
+        );
+        check(
+            "x { a: fade(#000, 20%); b: darken(#ff0000, 10%); c: lighten(black, 50%); d: mix(#000, #fff, 50%); }",
+            "x { a: rgba(0, 0, 0, 0.2); b: #cc0000; c: #808080; d: #808080; }",
+        );
+        check(
+            "x { a: rgba(1, 2, 3, 0.5); b: rgb(1, 2, 3); c: translate(-50%, 2px); }",
+            "x { a: rgba(1, 2, 3, 0.5); b: rgb(1, 2, 3); c: translate(-50%, 2px); }",
+        );
+    }
+
+    #[test]
+    fn mixins_have_parameters_guards_and_recursion() {
+        check(
+            ".m(@a; @b: 2px) { x: @a; y: @b; } p { .m(1px); } q { .m(1px; 3px); } r { .m(@b: 5px, @a: 4px); }",
+            "p { x: 1px; y: 2px; } q { x: 1px; y: 3px; } r { x: 4px; y: 5px; }",
+        );
+        check(
+            ".m { x: y; b { c: d; } } p { .m(); } q { .m; }",
+            ".m { x: y; } .m b { c: d; } p { x: y; } p b { c: d; } q { x: y; } q b { c: d; }",
+        );
+        check(".m() when (default()) { a: b; } x { .m() !important; }", "x { a: b !important; }");
+        check(
+            ".g(@n, @i: 1) when (@i =< @n) { .c-@{i} { width: (@i * 100% / @n); } .g(@n, @i + 1); } .g(2);",
+            ".c-1 { width: 50%; } .c-2 { width: 100%; }",
+        );
+        check(
+            ".m(@a) when (iscolor(@a)) { c: @a; } .m(@a) when not (iscolor(@a)) { n: @a; } x { .m(#fff); .m(1px); }",
+            "x { c: #fff; n: 1px; }",
+        );
+        check("#ns { .m(@a) { b: @a; } } x { #ns > .m(1); #ns.m(2); }", "x { b: 1; b: 2; }");
+        check(
+            ".m(@rest...) { a: @rest; b: @arguments; } x { .m(1px, 2px); }",
+            "x { a: 1px 2px; b: 1px 2px; }",
+        );
+        check(".inner() { a: @v; } .outer(@v) { .inner(); } x { .outer(1px); }", "x { a: 1px; }");
+        assert!(refusal("x { .none(); }").contains(".none"));
+        assert!(refusal(".m() { .m(); } x { .m(); }").contains("deep"));
+        for (open, close) in [("(", ")"), ("f(", ")"), ("-(", ")")] {
+            let deep = format!("x {{ a: {}1{}; }}", open.repeat(10_000), close.repeat(10_000));
+            assert!(refusal(&deep).contains("deep"), "{open}");
+        }
+        assert!(
+            refusal(&format!("{}{}", "a {".repeat(10_000), "}".repeat(10_000))).contains("deep")
+        );
+    }
+
+    #[test]
+    fn unsupported_parts_are_named() {
+        for (source, part) in [
+            ("@d: { a: b; }", "detached"),
+            ("a { &:extend(.b); }", "extend"),
+            ("@plugin \"x\";", "@plugin"),
+            ("a { b: `x`; }", "JavaScript"),
+            ("a { b: c; ", "`}`"),
+            ("a { b: c; } }", "`}`"),
+        ] {
+            assert!(refusal(source).contains(part), "{source}: {}", refusal(source));
+        }
+    }
+
+    #[test]
+    fn imports_are_inlined_once() {
+        let files = [
+            (
+                "css/a.less",
+                "@import 'sub/b';\n@import (optional) 'none';\n@import 'sub/b.less'; x { y: @v; }",
+            ),
+            ("css/sub/b.less", "@import \"c.css\"; @v: 1px;"),
+            ("css/sub/c.css", "c { d: e; }"),
+            ("bad.less", "@import 'none';"),
+        ];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+        let compiled = compile_less(&files, "css/a.less").unwrap();
+        assert_eq!(
+            compiled.split_whitespace().collect::<Vec<_>>().join(" "),
+            "c { d: e; } x { y: 1px; }"
+        );
+        assert!(compile_less(&files, "bad.less").unwrap_err().contains("none"));
+    }
+}

@@ -1,0 +1,233 @@
+//! The templates that authors may use for new pages.
+//!
+//! In: the page or folder that will contain the new page. Out: the templates that all rules allow:
+//!
+//! * the template is enabled (`status` of an editable template);
+//! * `cq:allowedTemplates` of the nearest page at or above the parent has a pattern for the template's path. Without such
+//!   a property, templates of `/conf` are allowed only by `allowedPaths`;
+//! * `allowedPaths` of the template has a pattern for the path of the parent or of pages directly below it;
+//! * `allowedParents` of the template has a pattern for the template of the parent;
+//! * `allowedChildren` of the parent's template has a pattern for the template's path.
+//!
+//! A rule whose property is missing allows everything. A malformed pattern allows nothing.
+
+use regex::Regex;
+use tympan_content::{JCR_CONTENT, LookupIndex, Node, NodePath, Property, Result, Snapshot};
+
+/// The names of properties with patterns.
+const ALLOWED_TEMPLATES: &str = "cq:allowedTemplates";
+const ALLOWED_PATHS: &str = "allowedPaths";
+const ALLOWED_PARENTS: &str = "allowedParents";
+const ALLOWED_CHILDREN: &str = "allowedChildren";
+
+/// A template for new pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageTemplate {
+    /// The path, which pages store in `cq:template`.
+    pub path: String,
+    /// The title, or the name.
+    pub title: String,
+    /// The description.
+    pub description: Option<String>,
+    /// The resource type of new pages.
+    pub resource_type: Option<String>,
+}
+
+impl PageTemplate {
+    /// Returns the templates that are allowed for pages directly below a node, by title.
+    ///
+    /// # Errors
+    /// If content cannot be read.
+    pub fn allowed_below(parent: &Node) -> Result<Vec<Self>> {
+        let snapshot = parent.snapshot();
+        let site_patterns = inherited_patterns(parent)?;
+        let parent_template =
+            parent.child(JCR_CONTENT)?.and_then(|content| content.text("cq:template"));
+        let parent_template = match parent_template.as_deref().map(NodePath::new) {
+            Some(Ok(path)) => snapshot.node(&path)?,
+            Some(Err(_)) | None => None,
+        };
+        let mut templates = Vec::new();
+        for path in snapshot.look_up_paths(LookupIndex::Type, "cq:Template")? {
+            let Some(template) = snapshot.node(&path)? else { continue };
+            if is_allowed(&template, parent, parent_template.as_ref(), site_patterns.as_deref())? {
+                templates.push(Self::from_node(snapshot, &template)?);
+            }
+        }
+        templates
+            .sort_by(|left, right| (&left.title, &left.path).cmp(&(&right.title, &right.path)));
+        Ok(templates)
+    }
+
+    fn from_node(snapshot: &Snapshot, template: &Node) -> Result<Self> {
+        let content = template.child(JCR_CONTENT)?;
+        let text = |name: &str| {
+            let in_content = content.as_ref().and_then(|content| content.text(name));
+            in_content.or_else(|| template.text(name)).filter(|text| !text.is_empty())
+        };
+        let mut resource_type = None;
+        for part in ["initial/jcr:content", "structure/jcr:content", JCR_CONTENT] {
+            let node = snapshot.node(&template.path().resolve(part)?)?;
+            resource_type = node.and_then(|node| node.text("sling:resourceType"));
+            if resource_type.is_some() {
+                break;
+            }
+        }
+        Ok(Self {
+            path: template.path().to_string(),
+            title: text("jcr:title").unwrap_or_else(|| template.name().to_owned()),
+            description: text("jcr:description"),
+            resource_type,
+        })
+    }
+}
+
+/// Applies all rules to a template.
+fn is_allowed(
+    template: &Node,
+    parent: &Node,
+    parent_template: Option<&Node>,
+    site_patterns: Option<&[String]>,
+) -> Result<bool> {
+    let path = template.path().as_str();
+    let content = template.child(JCR_CONTENT)?;
+    let status = content.and_then(|content| content.text("status"));
+    if status.is_some_and(|status| status != "enabled") {
+        return Ok(false);
+    }
+    let is_editable = path.starts_with("/conf/");
+    let allowed_paths = patterns(template, ALLOWED_PATHS);
+    let is_of_site = match site_patterns {
+        Some(patterns) => matches_any(patterns, path),
+        None => !is_editable || allowed_paths.is_some(),
+    };
+    let below = format!("{}/page", parent.path().as_str().trim_end_matches('/'));
+    let is_at_path = allowed_paths.is_none_or(|patterns| {
+        matches_any(&patterns, parent.path().as_str()) || matches_any(&patterns, &below)
+    });
+    let is_below_template = patterns(template, ALLOWED_PARENTS).is_none_or(|patterns| {
+        parent_template.is_some_and(|above| matches_any(&patterns, above.path().as_str()))
+    });
+    let is_child = parent_template
+        .and_then(|above| patterns(above, ALLOWED_CHILDREN))
+        // The property also lists the components of a container.
+        .filter(|patterns| patterns.iter().any(|pattern| pattern.starts_with('/')))
+        .is_none_or(|patterns| matches_any(&patterns, path));
+    Ok(is_of_site && is_at_path && is_below_template && is_child)
+}
+
+/// Returns the patterns of the nearest page at or above a node.
+fn inherited_patterns(parent: &Node) -> Result<Option<Vec<String>>> {
+    let mut next = Some(parent.clone());
+    while let Some(node) = next {
+        if let Some(content) = node.child(JCR_CONTENT)?
+            && let Some(patterns) = patterns(&content, ALLOWED_TEMPLATES)
+        {
+            return Ok(Some(patterns));
+        }
+        next = node.parent()?;
+    }
+    Ok(None)
+}
+
+fn patterns(node: &Node, name: &str) -> Option<Vec<String>> {
+    let property: Property = node.property(name)?;
+    let values = property.values().iter().map(|value| value.to_text().trim().to_owned());
+    let patterns: Vec<String> = values.filter(|pattern| !pattern.is_empty()).collect();
+    (!patterns.is_empty()).then_some(patterns)
+}
+
+/// Returns true if a pattern matches the whole text.
+fn matches_any(patterns: &[String], text: &str) -> bool {
+    patterns.iter().any(|pattern| {
+        Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|pattern| pattern.is_match(text))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use tympan_content::{Property, Repository, Subtree, Value, ValueType};
+
+    use super::*;
+
+    fn texts(texts: &[&str]) -> Property {
+        let values = texts.iter().map(|text| Value::String((*text).to_owned()));
+        Property::List(ValueType::String, values.collect())
+    }
+
+    #[test]
+    fn templates_are_allowed_by_site_path_and_parent() {
+        let repository = Repository::in_memory().unwrap();
+        let mut session = repository.session("test").unwrap();
+        let mut put = |path: &str, tree: Subtree| {
+            session.put_node(&NodePath::new(path).unwrap(), tree).unwrap();
+        };
+        let template = |status: &str| {
+            let content = Subtree::new("jcr:content", "cq:PageContent")
+                .with_property("status", status)
+                .with_property("jcr:title", "Title");
+            let initial = Subtree::new("jcr:content", "cq:PageContent")
+                .with_property("sling:resourceType", "shop/page");
+            Subtree::new("", "cq:Template")
+                .with_child(content)
+                .with_child(Subtree::new("initial", "cq:Page").with_child(initial))
+        };
+        for path in ["/conf", "/conf/t", "/apps", "/content"] {
+            put(path, Subtree::new("", "nt:unstructured"));
+        }
+        put("/conf/t/open", template("enabled"));
+        put("/conf/t/draft", template("draft"));
+        put(
+            "/conf/t/broken",
+            template("enabled").with_property(ALLOWED_PATHS, texts(&["/content/(("])),
+        );
+        put(
+            "/conf/t/home",
+            template("enabled").with_property(ALLOWED_PATHS, texts(&["/content/site/[^/]+"])),
+        );
+        put(
+            "/conf/t/part",
+            template("enabled").with_property(ALLOWED_PARENTS, texts(&["/conf/t/home"])),
+        );
+        put("/apps/static", Subtree::new("", "cq:Template").with_property("jcr:title", "Static"));
+        put("/apps/elsewhere", Subtree::new("", "cq:Template"));
+        let page = |template: Option<&str>, allowed: Option<&[&str]>| {
+            let mut content = Subtree::new("jcr:content", "cq:PageContent");
+            if let Some(template) = template {
+                content = content.with_property("cq:template", template);
+            }
+            if let Some(allowed) = allowed {
+                content = content.with_property(ALLOWED_TEMPLATES, texts(allowed));
+            }
+            Subtree::new("", "cq:Page").with_child(content)
+        };
+        put("/content/site", page(None, Some(&["/conf/t/.*", "/apps/static"])));
+        put("/content/site/en", page(Some("/conf/t/home"), None));
+        put("/content/bare", page(None, None));
+        session.commit("begin", SystemTime::UNIX_EPOCH).unwrap();
+        let snapshot = repository.snapshot().unwrap();
+        let check = |parent: &str, expected: &[&str]| {
+            let parent = snapshot.node(&NodePath::new(parent).unwrap()).unwrap().unwrap();
+            let templates = PageTemplate::allowed_below(&parent).unwrap();
+            let mut paths: Vec<_> =
+                templates.iter().map(|template| template.path.as_str()).collect();
+            paths.sort_unstable();
+            assert_eq!(paths, expected, "{}", parent.path());
+        };
+        check("/content/site", &["/apps/static", "/conf/t/home", "/conf/t/open"]);
+        check(
+            "/content/site/en",
+            &["/apps/static", "/conf/t/home", "/conf/t/open", "/conf/t/part"],
+        );
+        check("/content/bare", &["/apps/elsewhere", "/apps/static"]);
+        let site = snapshot.node(&NodePath::new("/content/site").unwrap()).unwrap().unwrap();
+        let open = PageTemplate::allowed_below(&site).unwrap();
+        let open = open.iter().find(|template| template.path == "/conf/t/open").unwrap();
+        assert_eq!(
+            (open.title.as_str(), open.resource_type.as_deref()),
+            ("Title", Some("shop/page"))
+        );
+    }
+}

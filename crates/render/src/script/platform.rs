@@ -1,0 +1,123 @@
+//! The scripts and super types that components of AEM expect below `/libs`, written for this program.
+//!
+//! They apply where the repository has no scripts of its own for a type, and lie at the end of the search paths.
+
+use super::source::ScriptSet;
+
+/// The scripts, by their paths.
+const PLATFORM_SCRIPTS: [(&str, &str); 7] = [
+    (
+        "/libs/wcm/foundation/components/responsivegrid/responsivegrid.html",
+        include_str!("../htl/platform/responsivegrid.html"),
+    ),
+    (
+        "/libs/wcm/foundation/components/parsys/parsys.html",
+        include_str!("../htl/platform/parsys.html"),
+    ),
+    ("/libs/foundation/components/parsys/parsys.html", include_str!("../htl/platform/parsys.html")),
+    (
+        "/libs/granite/sightly/templates/clientlib.html",
+        include_str!("../htl/platform/clientlib.html"),
+    ),
+    (
+        "/libs/cq/experience-fragments/components/xfpage/content.html",
+        include_str!("../htl/platform/xfpage_content.html"),
+    ),
+    (
+        "/libs/cq/experience-fragments/components/xfpage/xfpage.html",
+        include_str!("../htl/platform/xfpage.html"),
+    ),
+    (
+        "/libs/cq/experience-fragments/editor/components/experiencefragment/experiencefragment.html",
+        include_str!("../htl/platform/experiencefragment.html"),
+    ),
+];
+
+/// Types that draw nothing: services of AEM that this program does not have, and placeholders of its editor.
+const EMPTY_TYPES: [&str; 6] = [
+    "cq/cloudserviceconfigs/components/servicecomponents",
+    "cq/cloudserviceconfigs/components/servicelibs",
+    "cq/cloudconfig/components/scripttags/header",
+    "cq/cloudconfig/components/scripttags/footer",
+    "wcm/foundation/components/parsys/newpar",
+    "wcm/foundation/components/iparsys",
+];
+
+/// The super types of types without scripts of their own.
+///
+/// Components of the AMP extension without AMP are those that they extend.
+const PLATFORM_SUPER_TYPES: [(&str, &str); 12] = [
+    ("/libs/core/wcm/extensions/amp/components/page/v1/page", "core/wcm/components/page/v3/page"),
+    (
+        "/libs/core/wcm/extensions/amp/components/image/v2/image",
+        "core/wcm/components/image/v3/image",
+    ),
+    ("/libs/core/wcm/extensions/amp/components/tabs/v1/tabs", "core/wcm/components/tabs/v1/tabs"),
+    (
+        "/libs/core/wcm/extensions/amp/components/carousel/v1/carousel",
+        "core/wcm/components/carousel/v1/carousel",
+    ),
+    (
+        "/libs/core/wcm/extensions/amp/components/accordion/v1/accordion",
+        "core/wcm/components/accordion/v1/accordion",
+    ),
+    (
+        "/libs/core/wcm/extensions/amp/components/search/v2/search",
+        "core/wcm/components/search/v2/search",
+    ),
+    (
+        "/libs/core/wcm/extensions/amp/components/sharing/v1/sharing",
+        "core/wcm/components/sharing/v1/sharing",
+    ),
+    (
+        "/libs/core/wcm/extensions/amp/components/pdfviewer/v1/pdfviewer",
+        "core/wcm/components/pdfviewer/v1/pdfviewer",
+    ),
+    (
+        "/libs/core/wcm/extensions/amp/components/form/text/v1/text",
+        "core/wcm/components/form/text/v2/text",
+    ),
+    (
+        "/libs/core/wcm/extensions/amp/components/form/container/v1/container",
+        "core/wcm/components/form/container/v2/container",
+    ),
+    (
+        "/libs/cq/experience-fragments/components/experiencefragment",
+        "cq/experience-fragments/components/xfpage",
+    ),
+    (
+        "/libs/cq/experience-fragments/editor/components/buildingblock",
+        "wcm/foundation/components/responsivegrid",
+    ),
+];
+
+/// Adds the scripts and super types of the platform to those of the repository.
+pub(super) fn add_platform_scripts(set: &mut ScriptSet) {
+    let has_own_scripts = |set: &ScriptSet, folder: &str| {
+        let prefix = format!("{folder}/");
+        set.scripts
+            .range(prefix.clone()..)
+            .next()
+            .is_some_and(|(path, _)| path.starts_with(&prefix))
+    };
+    let mut added = Vec::new();
+    for (path, text) in PLATFORM_SCRIPTS {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        if !has_own_scripts(set, folder) {
+            added.push((path.to_owned(), text.to_owned()));
+        }
+    }
+    for empty_type in EMPTY_TYPES {
+        let folder = format!("/libs/{empty_type}");
+        let name = empty_type.rsplit('/').next().unwrap_or_default();
+        if !has_own_scripts(set, &folder) {
+            added.push((format!("{folder}/{name}.html"), String::new()));
+        }
+    }
+    set.scripts.extend(added);
+    for (folder, super_type) in PLATFORM_SUPER_TYPES {
+        if !has_own_scripts(set, folder) {
+            set.super_types.entry(folder.to_owned()).or_insert_with(|| super_type.to_owned());
+        }
+    }
+}

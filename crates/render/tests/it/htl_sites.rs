@@ -1,0 +1,254 @@
+//! Sites whose components are written in HTL, as those of AEM: scripts, templates of pages, policies, both languages.
+
+use tympan_content::{Property, Subtree, Value};
+use tympan_render::{
+    ChangedAspects, ReadRecording, RenderMode, RenderOutcome, RenderRequest, RenderResponse,
+};
+
+use crate::site::{Site, body_text, component, page, texts};
+
+const GRID: &str = "wcm/foundation/components/responsivegrid";
+
+/// A node of a component, as packages of AEM store it.
+fn component_node(title: &str, super_type: Option<&str>) -> Subtree {
+    let node = Subtree::new("", "cq:Component").with_property("jcr:title", title);
+    match super_type {
+        Some(super_type) => node.with_property("sling:resourceSuperType", super_type),
+        None => node,
+    }
+}
+
+fn named(name: &str, mut tree: Subtree) -> Subtree {
+    name.clone_into(&mut tree.name);
+    tree
+}
+
+fn node(name: &str) -> Subtree {
+    Subtree::new(name, "nt:unstructured")
+}
+
+/// A site with a page component and a proxy of a text component.
+fn site(mode: RenderMode) -> Site {
+    let site = Site::with_limits(mode, Default::default());
+    site.put("/apps/base/page", component_node("Page", None));
+    site.script(
+        "/apps/base/page/page.html",
+        "<!DOCTYPE html><html><head><title>${currentPage.title}</title><sly data-sly-include=\"head.html\"></sly>\
+         </head><body data-sly-use.container=\"com.day.cq.wcm.foundation.TemplatedContainer\"><sly \
+         data-sly-repeat.child=\"${container.structureResources}\" data-sly-resource=\"${child.path @ \
+         resourceType=child.resourceType, decorationTagName='div'}\"></sly></body></html>",
+    );
+    site.script("/apps/base/page/head.html", "<meta name=\"base\">");
+    site.put("/apps/base/text", component_node("Text", None));
+    site.script("/apps/base/text/text.html", "<p>${properties.text}</p>");
+    site.put("/apps/shop/page", component_node("Shop page", Some("base/page")));
+    site.put("/apps/shop/text", component_node("Shop text", Some("base/text")));
+    site
+}
+
+/// Adds an editable template with a locked header, an editable grid, and policies.
+fn add_template(site: &Site) {
+    let locked = component("header", "shop/text").with_property("text", "Locked header");
+    let grid = component("main", GRID)
+        .with_property("editable", Property::Single(Value::Boolean(true)))
+        .with_child(node("cq:responsive"));
+    let empty = component("aside", "shop/text")
+        .with_property("editable", Property::Single(Value::Boolean(true)));
+    let root = component("root", GRID).with_child(locked).with_child(grid).with_child(empty);
+    let structure = component("jcr:content", "shop/page").with_child(root);
+    let mapping = |policy: &str| {
+        component("", "wcm/core/components/policies/mapping").with_property("cq:policy", policy)
+    };
+    let types = node("shop").with_child(named("text", mapping("shop/text/default")));
+    let main = named("main", mapping("wcm/grid")).with_child(types);
+    let root = named("root", mapping("wcm/grid")).with_child(main);
+    let policies =
+        component("jcr:content", "wcm/core/components/policies/mappings").with_child(root);
+    let template = Subtree::new("article", "cq:Template")
+        .with_child(Subtree::new("structure", "cq:Page").with_child(structure))
+        .with_child(Subtree::new("policies", "cq:Page").with_child(policies));
+    site.put("/conf/shop/settings/wcm/templates/article", template);
+    let style = node("item0")
+        .with_property("cq:styleId", "1001")
+        .with_property("cq:styleClasses", "text--large text--red");
+    let group = node("item0").with_child(node("cq:styles").with_child(style));
+    let policy = node("default")
+        .with_property("cq:styleDefaultClasses", "text--plain")
+        .with_child(node("cq:styleGroups").with_child(group));
+    site.put(
+        "/conf/shop/settings/wcm/policies",
+        node("policies").with_child(node("shop").with_child(node("text").with_child(policy))),
+    );
+}
+
+/// Adds a page of the template, with a text in its grid.
+fn add_page(site: &Site, name: &str, title: &str) {
+    let layout = node("cq:responsive").with_child(
+        node("default")
+            .with_property("width", "6")
+            .with_property("offset", Property::Single(Value::Long(2))),
+    );
+    let text = component("text", "shop/text")
+        .with_property("text", "Own & <text>")
+        .with_property("cq:styleIds", texts(&["1001"]))
+        .with_child(layout);
+    let main = component("main", GRID).with_child(text);
+    // What a locked place has in the page is not shown.
+    let hidden = component("header", "shop/text").with_property("text", "not shown");
+    let root = component("root", GRID).with_child(hidden).with_child(main);
+    let content = component("jcr:content", "shop/page")
+        .with_property("jcr:title", title)
+        .with_property("cq:template", "/conf/shop/settings/wcm/templates/article")
+        .with_child(root);
+    site.put(&format!("/content/{name}"), Subtree::new(name, "cq:Page").with_child(content));
+}
+
+fn render(site: &Site, path: &str) -> RenderResponse {
+    site.render(&RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(path) })
+}
+
+#[test]
+fn scripts_are_found_along_super_types_and_replaced_by_name() {
+    let site = site(RenderMode::Publish);
+    site.put("/content/a", page("a", "A & B", "shop/page"));
+    let text = site.text("/content/a.html");
+    assert!(text.contains("<title>A &amp; B</title><meta name=\"base\">"), "{text}");
+    site.script("/apps/shop/page/head.html", "<meta name=\"shop\">");
+    assert!(site.text("/content/a.html").contains("<meta name=\"shop\">"));
+    site.script("/apps/shop/page/print.html", "print ${request.requestPathInfo.selectorString}");
+    assert_eq!(site.text("/content/a.print.html"), "print print");
+    site.script("/libs/base/page/page.html", "below /libs");
+    assert!(
+        site.text("/content/a.html").contains("<meta name=\"shop\">"),
+        "a script of /apps wins"
+    );
+}
+
+#[test]
+fn templates_show_locked_components_of_the_structure_and_content_of_the_page() {
+    let site = site(RenderMode::Publish);
+    add_template(&site);
+    add_page(&site, "a", "A");
+    let text = site.text("/content/a.html");
+    assert!(!text.contains("not shown"), "{text}");
+    let root = "<div class=\"root responsivegrid\"><div class=\"aem-Grid aem-Grid--12 aem-Grid--default--12\">";
+    assert!(text.contains(root), "{text}");
+    let column = "aem-GridColumn aem-GridColumn--default--12";
+    assert!(
+        text.contains(&format!("<div class=\"text {column}\"><p>Locked header</p></div>")),
+        "{text}"
+    );
+    let own = "<div class=\"text aem-GridColumn aem-GridColumn--default--6 \
+               aem-GridColumn--offset--default--2 text--plain text--large text--red\"><p>Own &amp; \
+               &lt;text&gt;</p></div>";
+    assert!(text.contains(own), "{text}");
+    assert!(
+        text.contains(&format!("<div class=\"text {column}\"><p></p></div>")),
+        "an empty place: {text}"
+    );
+    let [header, main] = ["Locked header", "Own &amp;"].map(|part| text.find(part).unwrap());
+    assert!(header < main, "the order of the structure");
+}
+
+#[test]
+fn the_editor_finds_only_what_authors_of_pages_may_change() {
+    let site = site(RenderMode::Author);
+    add_template(&site);
+    add_page(&site, "a", "A");
+    let request = RenderRequest { is_edit_mode: true, ..RenderRequest::get("/content/a.html") };
+    let text = body_text(&site.render(&request));
+    for path in ["main", "main/text"] {
+        let attribute = format!("data-tympan-path=\"/content/a/jcr:content/root/{path}\"");
+        assert_eq!(text.matches(&attribute).count(), 1, "{path}: {text}");
+    }
+    assert!(!text.contains("data-tympan-path=\"/conf"), "{text}");
+    assert!(!site.text("/content/a.html").contains("data-tympan"));
+}
+
+#[test]
+fn components_of_both_languages_include_each_other() {
+    let site = site(RenderMode::Publish);
+    site.script("/apps/new/box/box.html.j2", "<b>{{ include_children(resource) }}</b>");
+    site.script(
+        "/apps/old/box/box.html",
+        "<i data-sly-repeat=\"${resource.children}\"><sly data-sly-resource=\"${item}\"></sly></i>",
+    );
+    let inner = component("box", "new/box")
+        .with_child(component("text", "shop/text").with_property("text", "deep"));
+    let root =
+        component("root", "new/box").with_child(component("old", "old/box").with_child(inner));
+    let content = component("jcr:content", "shop/page").with_child(root);
+    site.put("/content/a", Subtree::new("a", "cq:Page").with_child(content));
+    let text = site.text("/content/a.html");
+    assert!(text.contains("<b><i><b><p>deep</p></b></i></b>"), "{text}");
+}
+
+#[test]
+fn an_unknown_class_is_named_with_its_script_and_line_to_authors_only() {
+    let parts = |mode| {
+        let site = site(mode);
+        site.script(
+            "/apps/shop/text/text.html",
+            "<p>\n<b data-sly-use.model=\"com.example.Model\">${model.title}</b></p>",
+        );
+        let content = component("jcr:content", "shop/page")
+            .with_child(component("root", "shop/text"))
+            .with_child(component("other", "base/text").with_property("text", "still here"));
+        site.put("/content/a", Subtree::new("a", "cq:Page").with_child(content));
+        let response = site.get("/content/a.html");
+        assert_eq!(response.outcome, RenderOutcome::Ok);
+        body_text(&response)
+    };
+    let text = parts(RenderMode::Author);
+    let finding = "/apps/shop/text/text.html:2: no class `com.example.Model` is available";
+    assert_eq!(text.matches(finding).count(), 1, "{text}");
+    assert!(text.contains("<b></b></p>") && text.contains("still here"), "{text}");
+    let text = parts(RenderMode::Publish);
+    assert!(!text.contains("com.example") && text.contains("still here"), "{text}");
+}
+
+#[test]
+fn a_failing_script_leaves_the_rest_of_the_page() {
+    let site = site(RenderMode::Author);
+    site.script("/apps/shop/bad/bad.html", "<p>${ 1 + }</p>");
+    let content = component("jcr:content", "shop/page")
+        .with_child(component("bad", "shop/bad"))
+        .with_child(component("good", "base/text").with_property("text", "still here"));
+    site.put("/content/a", Subtree::new("a", "cq:Page").with_child(content));
+    let response = site.get("/content/a.html");
+    let text = body_text(&response);
+    assert_eq!(response.failed_component_count, 1, "{text}");
+    assert!(text.contains("/apps/shop/bad/bad.html:1:") && text.contains("still here"), "{text}");
+}
+
+#[test]
+fn a_page_depends_on_exactly_what_its_scripts_read() {
+    let site = site(RenderMode::Publish);
+    add_template(&site);
+    add_page(&site, "a", "A");
+    add_page(&site, "b", "B");
+    let reads = render(&site, "/content/a.html").reads.dependencies();
+    let is_affected = |change: &dyn Fn(&Site)| {
+        let start = site.repository.snapshot().unwrap();
+        change(&site);
+        let end = site.repository.snapshot().unwrap();
+        ChangedAspects::between_snapshots(&start, &end).unwrap().affects(&reads)
+    };
+    let set = |site: &Site, path: &str, name: &str, value: &str| {
+        site.edit(|session| {
+            let path = tympan_content::NodePath::new(path).unwrap();
+            session.set_property(&path, name, value.into()).unwrap();
+        });
+    };
+    assert!(!is_affected(&|site| set(site, "/content/b/jcr:content/root/main/text", "text", "x")));
+    let unused = "/content/a/jcr:content/root/header";
+    assert!(!is_affected(&|site| set(site, unused, "text", "still not shown")));
+    assert!(is_affected(&|site| set(site, "/content/a/jcr:content/root/main/text", "text", "x")));
+    let header = "/conf/shop/settings/wcm/templates/article/structure/jcr:content/root/header";
+    assert!(is_affected(&|site| set(site, header, "text", "new header")));
+    let policy = "/conf/shop/settings/wcm/policies/shop/text/default";
+    assert!(is_affected(&|site| set(site, policy, "cq:styleDefaultClasses", "other")));
+    assert!(is_affected(&|site| site.script("/apps/base/text/text.html", "<p>new</p>")));
+    assert!(is_affected(&|site| site.script("/apps/shop/text/text.html", "<p>nearer</p>")));
+    assert!(is_affected(&|site| site.script("/apps/base/page/head.html", "<meta>")));
+}

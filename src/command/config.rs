@@ -1,0 +1,204 @@
+//! `tympan config`: shows, checks and explains the keys of `tympan.toml`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tympan_home::{
+    ConfigKeyInfo, ConfigOverride, ConfigReference, ConfigSetting, SettingOrigin, list_settings,
+};
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
+
+use crate::args::{ConfigCommand, ConfigShowArgs, ConfigSourceArgs};
+use crate::config::{TympanConfig, check_config_text, list_renamed_keys, parse_config_text};
+
+/// The environment variable that names the database.
+const DATABASE_VARIABLE: &str = "TYMPAN_DATABASE";
+
+/// Runs the command.
+pub(crate) fn run_config_command(command: &ConfigCommand) -> CommandOutcome {
+    match command {
+        ConfigCommand::Show(arguments) => show_settings(arguments),
+        ConfigCommand::Check { source, json } => check_file(source, *json),
+        ConfigCommand::Explain { key, json } => explain_key(key, *json),
+    }
+}
+
+/// A configuration file, which may not exist: then all settings have their defaults.
+struct ConfigFile {
+    name: String,
+    text: String,
+    home: Option<PathBuf>,
+}
+
+fn read_source(source: &ConfigSourceArgs) -> Result<ConfigFile, CommandFault> {
+    let (file, is_required) = match (&source.settings, &source.home) {
+        (Some(file), _) => (file.clone(), true),
+        (None, Some(home)) if home.is_dir() => (home.join(tympan_home::CONFIG_FILE), false),
+        (None, Some(home)) => {
+            return Err(CommandFault::usage(format!("there is no folder `{}`", home.display())));
+        }
+        (None, None) => {
+            return Ok(ConfigFile { name: String::new(), text: String::new(), home: None });
+        }
+    };
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_required => String::new(),
+        Err(error) => {
+            return Err(CommandFault::usage(format!("cannot read `{}`: {error}", file.display())));
+        }
+    };
+    Ok(ConfigFile { name: file.display().to_string(), text, home: source.home.clone() })
+}
+
+fn show_settings(arguments: &ConfigShowArgs) -> CommandOutcome {
+    let file = read_source(&arguments.source)?;
+    // A file with faults would be shown as an instance never uses it.
+    parse_config_text(&file.name, &file.text).map_err(CommandFault::usage)?;
+    let reference = ConfigReference::of::<TympanConfig>();
+    let mut settings = list_settings(&reference, &file.text, &setting_overrides(arguments))
+        .map_err(CommandFault::usage)?;
+    if arguments.changed {
+        settings.retain(|setting| setting.origin != SettingOrigin::Default);
+    }
+    if arguments.json {
+        return print_json(&settings);
+    }
+    for setting in &settings {
+        say!(
+            "{} = {}  # {}; {}",
+            setting.key,
+            setting.value,
+            origin_text(setting, &file.name),
+            setting.summary
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn origin_text(setting: &ConfigSetting, file: &str) -> String {
+    match &setting.origin {
+        SettingOrigin::Default => "default".to_owned(),
+        SettingOrigin::File { line } => format!("{file}:{line}"),
+        SettingOrigin::Environment { variable } => format!("environment {variable}"),
+        SettingOrigin::Option { option } => format!("option {option}"),
+    }
+}
+
+/// Returns the settings that options of the command line and the environment determine, as for an instance.
+fn setting_overrides(arguments: &ConfigShowArgs) -> Vec<ConfigOverride> {
+    let option = |key, option: &str, value: Option<String>| {
+        let origin = SettingOrigin::Option { option: option.to_owned() };
+        value.map(|value| ConfigOverride { key, value: format!("{value:?}"), origin })
+    };
+    let address =
+        |address: Option<std::net::SocketAddr>| address.map(|address| address.to_string());
+    let database = option("database.url", "--database", arguments.database.clone()).or_else(|| {
+        let value = std::env::var(DATABASE_VARIABLE).ok()?;
+        let origin = SettingOrigin::Environment { variable: DATABASE_VARIABLE.to_owned() };
+        Some(ConfigOverride { key: "database.url", value: format!("{value:?}"), origin })
+    });
+    [
+        option("listen.address", "--listen", address(arguments.listen)),
+        option("admin.address", "--admin-listen", address(arguments.admin_listen)),
+        option("blobs.url", "--blobs", arguments.blobs.clone()),
+        database,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The result of a check.
+#[derive(Serialize)]
+struct ConfigCheck {
+    errors: Vec<String>,
+    warnings: Vec<String>,
+}
+
+fn check_file(source: &ConfigSourceArgs, is_json: bool) -> CommandOutcome {
+    if source.home.is_none() && source.settings.is_none() {
+        return Err(CommandFault::usage(
+            "name what is checked: --home DIR or --settings FILE.toml",
+        ));
+    }
+    let file = read_source(source)?;
+    let home = file.home.as_deref().unwrap_or(Path::new("."));
+    let check = ConfigCheck {
+        errors: check_config_text(&file.name, &file.text, home),
+        warnings: list_renamed_keys(&file.name, &file.text),
+    };
+    if is_json {
+        print_json(&check)?;
+    } else {
+        check.errors.iter().for_each(|error| say!("{error}"));
+        check.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+        say!("{} errors, {} warnings", check.errors.len(), check.warnings.len());
+    }
+    let is_sound = check.errors.is_empty();
+    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
+}
+
+/// A key as it is explained.
+#[derive(Serialize)]
+struct ConfigKeyExplanation<'a> {
+    key: &'a str,
+    #[serde(rename = "type")]
+    value_type: &'a str,
+    default: &'a str,
+    description: &'a str,
+}
+
+impl<'a> ConfigKeyExplanation<'a> {
+    fn of(key: &'a ConfigKeyInfo) -> Self {
+        Self {
+            key: &key.path,
+            value_type: &key.value_type,
+            default: &key.default,
+            description: &key.description,
+        }
+    }
+}
+
+fn explain_key(path: &str, is_json: bool) -> CommandOutcome {
+    let reference = ConfigReference::of::<TympanConfig>();
+    if let Some(key) = reference.find_key(path) {
+        let explanation = ConfigKeyExplanation::of(key);
+        if is_json {
+            return print_json(&explanation);
+        }
+        say!("{}\n  type:    {}\n  default: {}\n", key.path, key.value_type, key.default);
+        say!("{}", key.description);
+        return Ok(ExitCode::SUCCESS);
+    }
+    // A section, with all below it.
+    let below = format!("{path}.");
+    let keys: Vec<&ConfigKeyInfo> = (reference.keys())
+        .filter(|key| key.path.replace("[]", "").starts_with(&below.replace("[]", "")))
+        .collect();
+    if keys.is_empty() {
+        let nearest = reference.nearest_path(path);
+        let hint = nearest.map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
+        return Err(CommandFault::usage(format!("there is no key `{path}`{hint}")));
+    }
+    if is_json {
+        return print_json(
+            &keys.iter().map(|key| ConfigKeyExplanation::of(key)).collect::<Vec<_>>(),
+        );
+    }
+    if let Some(section) = reference.find_section(path) {
+        say!("{}\n", section.description);
+    }
+    for key in keys {
+        say!("{} ({}, default {}): {}", key.path, key.value_type, key.default, key.summary());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_json(value: &impl Serialize) -> CommandOutcome {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| CommandFault::cannot_run(format!("cannot write JSON: {error}")))?;
+    say!("{text}");
+    Ok(ExitCode::SUCCESS)
+}

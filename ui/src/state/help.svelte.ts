@@ -1,0 +1,6 @@
+/** The sheet of keyboard shortcuts. */
+class Help {
+  isOpen = $state(false);
+}
+
+export const help = new Help();
