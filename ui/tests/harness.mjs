@@ -96,8 +96,18 @@ export async function countClicks(page) {
 }
 
 /** Fails on serious and critical findings of axe in the whole page; the previewed page is not ours. */
-export async function expectAccessible(page, where) {
-  const { violations } = await new AxeBuilder({ page }).exclude("iframe").analyze();
+export function expectAccessible(page, where) {
+  return expectNoFindings(new AxeBuilder({ page }), where);
+}
+
+/** Fails when words and what is behind them have too little contrast. */
+export function expectReadable(page, where) {
+  return expectNoFindings(new AxeBuilder({ page }).withRules("color-contrast"), where);
+}
+
+async function expectNoFindings(axe, where) {
+  // The legacy mode differs in frames only, which are left out; the other one opens a page more for each analysis.
+  const { violations } = await axe.exclude("iframe").setLegacyMode().analyze();
   const bad = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
   const lines = bad.flatMap(({ id, nodes }) => nodes.map((one) => `${id}: ${one.html}\n  ${one.failureSummary}`));
   assert.equal(lines.join("\n"), "", `axe finds fault with ${where}`);
@@ -147,7 +157,7 @@ export async function until(isSo) {
   const end = Date.now() + LIMIT_MS;
   while (!isSo()) {
     if (Date.now() > end) throw new Error(`never was: ${isSo}`);
-    await new Promise((resolve) => setImmediate(resolve));
+    await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }
 
