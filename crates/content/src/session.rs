@@ -69,7 +69,7 @@ pub struct Session {
     /// The replication changes to record, for a session of the replication.
     replication_changes: Option<ReplicationChanges>,
     /// What copies may still add; `None` if that is not limited.
-    copy_budget: Option<SubtreeBudget>,
+    bulk_edit_budget: Option<SubtreeBudget>,
 }
 
 /// A decoded document.
@@ -120,7 +120,7 @@ impl Session {
             commit_checks: CommitChecks::All,
             guarded_keys: BTreeSet::new(),
             replication_changes: None,
-            copy_budget: None,
+            bulk_edit_budget: None,
         }
     }
 
@@ -181,9 +181,15 @@ impl Session {
         &self.repository
     }
 
-    /// Limits what the copies of this session add together: each copy of a node that holds copies doubles them.
-    pub fn limit_copies(&mut self, budget: SubtreeBudget) {
-        self.copy_budget = Some(budget);
+    /// Limits what the copies of this session add and what its rewriting of references goes through, together: each copy
+    /// of a node that holds copies doubles them, and each move of a node goes through all that refer to it.
+    pub fn limit_bulk_edits(&mut self, budget: SubtreeBudget) {
+        self.bulk_edit_budget = Some(budget);
+    }
+
+    /// Takes nodes and bytes out of the limit of bulk edits; returns false if less is left.
+    pub(crate) fn take_bulk_edit(&mut self, nodes: usize, bytes: u64) -> bool {
+        self.bulk_edit_budget.as_mut().is_none_or(|budget| budget.take(nodes, bytes))
     }
 
     /// Returns the state including the pending edits, for reading.

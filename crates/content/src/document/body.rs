@@ -23,8 +23,9 @@ use crate::{Property, Subtree, Value};
 
 /// Deeper trees are refused, so that recursion cannot exhaust a thread's stack.
 const MAX_BODY_DEPTH: usize = 200;
-/// The number of children from which on a node's children are indexed by name once the body has been searched often.
-const MIN_INDEXED_CHILDREN: usize = 32;
+/// The number of children, or of properties, from which on those of a node are indexed by name once the body has been
+/// searched often.
+const MIN_INDEXED_ITEMS: usize = 32;
 
 /// A document's inner tree, validated and ready to read.
 #[derive(Debug)]
@@ -34,12 +35,19 @@ pub(crate) struct DocumentBody {
     root: BodyNode,
     /// True if any name in the body is one that access control decides individually.
     has_guarded_name: bool,
-    /// Number of children of nodes with many children.
-    indexed_children: usize,
-    /// The children of nodes with many children, by the node's offset: the offsets of the children sorted by name.
-    child_index: OnceLock<HashMap<u32, Box<[u32]>>>,
-    /// Number of children that searches among many children have read.
-    searched_children: AtomicUsize,
+    /// Number of children of nodes with many children, and of properties of nodes with many properties.
+    indexed_items: usize,
+    index: OnceLock<ItemIndex>,
+    /// Number of children and properties that searches among many of them have read.
+    searched_items: AtomicUsize,
+}
+
+/// The children of nodes with many children and the properties of nodes with many properties: by the node's
+/// [`BodyNode::offset_id`], the offsets of the items sorted by name.
+#[derive(Debug, Default)]
+struct ItemIndex {
+    children: HashMap<u32, Box<[u32]>>,
+    properties: HashMap<u32, Box<[u32]>>,
 }
 
 /// The position of a node in its document: the offsets of its parts in the body.
@@ -182,18 +190,18 @@ impl DocumentBody {
             tables,
             root,
             has_guarded_name: is_guarded,
-            indexed_children: 0,
-            child_index: OnceLock::new(),
-            searched_children: AtomicUsize::new(0),
+            indexed_items: 0,
+            index: OnceLock::new(),
+            searched_items: AtomicUsize::new(0),
         };
         if root.end_offset as usize != body.bytes.len() {
             return None;
         }
-        body.indexed_children = body.validate_node(root, 0)?;
+        body.indexed_items = body.validate_node(root, 0)?;
         Some(body)
     }
 
-    /// Validates a node and its descendants; returns how many of them are children of nodes with many children.
+    /// Validates a node and its descendants; returns how many of their children and properties are among many.
     fn validate_node(&self, node: BodyNode, depth: usize) -> Option<usize> {
         if depth > MAX_BODY_DEPTH {
             return None;
@@ -203,7 +211,8 @@ impl DocumentBody {
             self.bytes.get(..node.children_offset as usize)?,
             node.properties_offset as usize,
         );
-        for _ in 0..properties.read_length()? {
+        let property_count = properties.read_length()?;
+        for _ in 0..property_count {
             let name = u32::try_from(properties.read_varint()?).ok()?;
             self.tables.interned_name(name)?;
             let property = BorrowedProperty::new(
@@ -226,7 +235,10 @@ impl DocumentBody {
             children += 1;
             at = child.end_offset as usize;
         }
-        indexed += if children >= MIN_INDEXED_CHILDREN { children } else { 0 };
+        indexed += [children, property_count]
+            .iter()
+            .filter(|count| **count >= MIN_INDEXED_ITEMS)
+            .sum::<usize>();
         (at == node.end_offset as usize).then_some(indexed)
     }
 
@@ -247,7 +259,7 @@ impl DocumentBody {
 
     /// Returns the memory use of the body in bytes, for bounded caches.
     pub(crate) fn memory_size(&self) -> u64 {
-        let index_size = self.indexed_children * size_of::<u32>();
+        let index_size = self.indexed_items * size_of::<u32>();
         (self.bytes.len() + self.tables.memory_size() + index_size + 250) as u64
     }
 
@@ -286,8 +298,8 @@ impl DocumentBody {
 
     /// Finds the first child of a name.
     pub(crate) fn child(&self, node: BodyNode, name: &str) -> Option<BodyNode> {
-        if let Some(offsets) = self.child_index.get().and_then(|index| index.get(&node.offset_id()))
-        {
+        let indexed = self.index.get().and_then(|index| index.children.get(&node.offset_id()));
+        if let Some(offsets) = indexed {
             return self.find_indexed_child(offsets, name);
         }
         let mut searched = 0;
@@ -295,7 +307,7 @@ impl DocumentBody {
             searched += 1;
             self.tables.is_interned_name(child.name_index, name)
         });
-        if searched > MIN_INDEXED_CHILDREN {
+        if searched > MIN_INDEXED_ITEMS {
             self.count_search(searched);
         }
         child
@@ -310,38 +322,37 @@ impl DocumentBody {
         (self.name(child) == name).then_some(child)
     }
 
-    /// Counts the children that a search has read, and builds the index when searching has read more of them than the
-    /// body has bytes. A body that is searched a few times is not indexed.
-    fn count_search(&self, children: usize) {
-        let searched = self.searched_children.fetch_add(children, Ordering::Relaxed) + children;
+    /// Counts the items that a search has read, and builds the index when searching has read more of them than the body
+    /// has bytes. A body that is searched a few times is not indexed.
+    fn count_search(&self, items: usize) {
+        let searched = self.searched_items.fetch_add(items, Ordering::Relaxed) + items;
         if searched > self.bytes.len() {
-            self.child_index.get_or_init(|| {
-                let mut index = HashMap::new();
-                self.index_children(self.root, &mut index);
+            self.index.get_or_init(|| {
+                let mut index = ItemIndex::default();
+                self.index_items(self.root, &mut index);
                 index
             });
         }
     }
 
-    /// Adds the children of a node, and of the nodes below it, to an index.
-    fn index_children(&self, node: BodyNode, index: &mut HashMap<u32, Box<[u32]>>) {
-        let mut offsets = Vec::new();
+    /// Adds the children and properties of a node, and of the nodes below it, to an index.
+    fn index_items(&self, node: BodyNode, index: &mut ItemIndex) {
+        let mut children = Vec::new();
         for (at, child) in self.children_with_offsets(node) {
-            // Offsets in a body fit into 32 bits.
-            offsets.push((self.name(child), at as u32));
-            self.index_children(child, index);
+            children.push((self.name(child), at));
+            self.index_items(child, index);
         }
-        if offsets.len() >= MIN_INDEXED_CHILDREN {
-            // The sort is stable, so the first of several children of a name stays the first.
-            offsets.sort_by_key(|(name, _)| *name);
-            index.insert(node.offset_id(), offsets.into_iter().map(|(_, at)| at).collect());
-        }
+        insert_sorted_offsets(&mut index.children, node, children);
+        let properties = self.stored_properties(node).map(|stored| {
+            (self.tables.interned_name(stored.name_index).unwrap_or_default(), stored.offset)
+        });
+        insert_sorted_offsets(&mut index.properties, node, properties.collect());
     }
 
-    /// Returns the number of children that searches among many children have read.
+    /// Returns the number of items that searches among many of them have read.
     #[cfg(test)]
-    fn searched_children(&self) -> usize {
-        self.searched_children.load(Ordering::Relaxed)
+    fn searched_items(&self) -> usize {
+        self.searched_items.load(Ordering::Relaxed)
     }
 
     /// Finds a node below the root by its relative path.
@@ -354,15 +365,46 @@ impl DocumentBody {
 
     /// Returns a property of a node.
     pub(crate) fn property(&self, node: BodyNode, name: &str) -> Option<BorrowedProperty<'_>> {
-        let mut cursor = ByteCursor::new(&self.bytes, node.properties_offset as usize);
-        for _ in 0..cursor.read_length()? {
-            let index = u32::try_from(cursor.read_varint()?).ok()?;
-            let (tag, value) = (cursor.read_byte()?, cursor.read_prefixed_bytes()?);
-            if self.tables.is_interned_name(index, name) {
-                return Some(BorrowedProperty::new(&self.tables, tag, value));
-            }
+        let indexed = self.index.get().and_then(|index| index.properties.get(&node.offset_id()));
+        if let Some(offsets) = indexed {
+            return self.find_indexed_property(offsets, name);
         }
-        None
+        let mut searched = 0;
+        let stored = self.stored_properties(node).find(|stored| {
+            searched += 1;
+            self.tables.is_interned_name(stored.name_index, name)
+        });
+        if searched > MIN_INDEXED_ITEMS {
+            self.count_search(searched);
+        }
+        stored.map(|stored| stored.property)
+    }
+
+    /// Finds the first property of a name by binary search.
+    fn find_indexed_property(&self, offsets: &[u32], name: &str) -> Option<BorrowedProperty<'_>> {
+        let read = |at: &u32| self.read_property(&mut ByteCursor::new(&self.bytes, *at as usize));
+        let name_of = |at: &u32| {
+            read(at).and_then(|stored| self.tables.interned_name(stored.name_index)).unwrap_or("")
+        };
+        let first = offsets.partition_point(|at| name_of(at) < name);
+        let stored = read(offsets.get(first)?)?;
+        self.tables.is_interned_name(stored.name_index, name).then_some(stored.property)
+    }
+
+    /// Reads the property at a cursor and moves the cursor behind it.
+    fn read_property<'a>(&'a self, cursor: &mut ByteCursor<'a>) -> Option<StoredProperty<'a>> {
+        let offset = cursor.offset();
+        let name_index = u32::try_from(cursor.read_varint()?).ok()?;
+        let (tag, value) = (cursor.read_byte()?, cursor.read_prefixed_bytes()?);
+        let property = BorrowedProperty::new(&self.tables, tag, value);
+        Some(StoredProperty { offset, name_index, property })
+    }
+
+    /// Returns all properties of a node as they are stored, sorted by name.
+    fn stored_properties(&self, node: BodyNode) -> impl Iterator<Item = StoredProperty<'_>> {
+        let mut cursor = ByteCursor::new(&self.bytes, node.properties_offset as usize);
+        let count = cursor.read_length().unwrap_or(0);
+        (0..count).map_while(move |_| self.read_property(&mut cursor))
     }
 
     /// Returns a single text-like property of a node without copying it.
@@ -376,18 +418,8 @@ impl DocumentBody {
         &self,
         node: BodyNode,
     ) -> impl Iterator<Item = (&str, BorrowedProperty<'_>)> {
-        let mut cursor = ByteCursor::new(&self.bytes, node.properties_offset as usize);
-        let count = cursor.read_length().unwrap_or(0);
-        (0..count).map_while(move |_| {
-            let name = self.tables.interned_name(u32::try_from(cursor.read_varint()?).ok()?)?;
-            Some((
-                name,
-                BorrowedProperty::new(
-                    &self.tables,
-                    cursor.read_byte()?,
-                    cursor.read_prefixed_bytes()?,
-                ),
-            ))
+        self.stored_properties(node).map_while(|stored| {
+            Some((self.tables.interned_name(stored.name_index)?, stored.property))
         })
     }
 
@@ -401,6 +433,28 @@ impl DocumentBody {
         let mut children = Vec::with_capacity(self.children(node).count());
         children.extend(self.children(node).map(|child| self.subtree(child)));
         Subtree { name: self.name(node).to_owned(), properties, children: children.into() }
+    }
+}
+
+/// A property in a body.
+struct StoredProperty<'a> {
+    /// Where it begins in the body.
+    offset: usize,
+    name_index: u32,
+    property: BorrowedProperty<'a>,
+}
+
+/// Adds the items of a node, each with its offset, to an index if they are many.
+fn insert_sorted_offsets(
+    index: &mut HashMap<u32, Box<[u32]>>,
+    node: BodyNode,
+    mut items: Vec<(&str, usize)>,
+) {
+    if items.len() >= MIN_INDEXED_ITEMS {
+        // The sort is stable, so the first of several items of a name stays the first.
+        items.sort_by_key(|(name, _)| *name);
+        // Offsets in a body fit into 32 bits.
+        index.insert(node.offset_id(), items.into_iter().map(|(_, at)| at as u32).collect());
     }
 }
 
@@ -489,7 +543,27 @@ mod tests {
                 assert!(body.child(body.root(), &format!("{name}x")).is_none());
             }
             assert_eq!(body.subtree(body.root()), tree);
-            body.searched_children() as f64 / body.bytes().len() as f64
+            body.searched_items() as f64 / body.bytes().len() as f64
+        };
+        for count in [1_000, 2_000, 4_000] {
+            assert!(work(count) < 1.5, "{count} {}", work(count));
+        }
+    }
+
+    #[test]
+    fn the_work_of_finding_all_properties_grows_with_their_number() {
+        let work = |count: usize| {
+            let values = (0..count).map(|number| {
+                (format!("p{}", (number * 7) % count), Value::Long(number as i64).into())
+            });
+            let inner = Subtree { properties: values.collect(), ..Subtree::new("inner", "t") };
+            let body = encoded_body(&Subtree::default().with_child(inner.clone()));
+            let node = body.child(body.root(), "inner").unwrap();
+            for (name, property) in &inner.properties {
+                assert_eq!(body.property(node, name).unwrap().to_property(), *property);
+                assert!(body.property(node, &format!("{name}x")).is_none());
+            }
+            body.searched_items() as f64 / body.bytes().len() as f64
         };
         for count in [1_000, 2_000, 4_000] {
             assert!(work(count) < 1.5, "{count} {}", work(count));
@@ -513,7 +587,7 @@ mod tests {
                 );
             }
         }
-        assert!(body.child_index.get().is_some());
+        assert!(body.index.get().is_some());
     }
 
     fn encoded_body(tree: &Subtree) -> DocumentBody {

@@ -331,7 +331,8 @@ impl Session {
     /// see is left unchanged and not reported.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`] for the node in the state that the session began with; errors of the store.
+    /// [`Error::NodeMissing`] for the node in the state that the session began with; [`Error::InvalidEdit`] for more
+    /// references than [`Session::limit_bulk_edits`] allows; errors of the store.
     pub fn rewrite_references(
         &mut self,
         from: &NodePath,
@@ -347,6 +348,11 @@ impl Session {
             let path = referrer.path.rebase(from, to).unwrap_or_else(|| referrer.path.clone());
             let Some(node) = self.node(&path)? else { continue };
             let Some(property) = node.property(&referrer.property) else { continue };
+            if !self.take_bulk_edit(1, property.text_bytes()) {
+                let reason = "together, the references to what was moved exceed the limit of a request; \
+                              move less at once, or without rewriting";
+                return Err(Error::InvalidEdit { action: "rewrite", path, reason });
+            }
             let rewriting =
                 ReferenceRewriter { base_snapshot: &base, node_path: &referrer.path, from, to };
             let changed = rewriting.rewrite_property(&referrer.property, &property)?;

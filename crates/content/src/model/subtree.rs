@@ -130,13 +130,11 @@ impl Subtree {
 
     /// Returns the number of bytes of all names and values as texts.
     pub(crate) fn text_bytes(&self) -> u64 {
-        let values = |property: &Property| -> usize {
-            property.values().iter().map(|value| value.to_text().len()).sum()
-        };
         let properties = self.properties.iter();
-        let own: usize = properties.map(|(name, property)| name.len() + values(property)).sum();
+        let own: u64 =
+            properties.map(|(name, property)| name.len() as u64 + property.text_bytes()).sum();
         let below: u64 = self.children.iter().map(Self::text_bytes).sum();
-        (self.name.len() + own) as u64 + below
+        self.name.len() as u64 + own + below
     }
 
     /// Checks every name in the tree (except this node's own, which is part of its path) and every primary type.

@@ -272,6 +272,11 @@ impl Property {
         }
     }
 
+    /// Returns the number of bytes of all values as texts.
+    pub(crate) fn text_bytes(&self) -> u64 {
+        self.values().iter().map(|value| value.to_text().len() as u64).sum()
+    }
+
     /// Returns the single value, or the first of a list.
     #[must_use]
     pub fn first(&self) -> Option<&Value> {

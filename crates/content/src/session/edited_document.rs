@@ -24,7 +24,7 @@ pub struct NodeFields {
 }
 
 /// The result of looking up a path in the document being edited.
-enum EditedNodeLookup<'a> {
+pub(super) enum EditedNodeLookup<'a> {
     /// The document would not hold the node.
     Elsewhere,
     /// The document would hold the node, and does not.
@@ -236,7 +236,7 @@ impl Session {
     }
 
     /// Looks up a path in the document being edited.
-    fn find_in_edited_document(&self, path: &NodePath) -> EditedNodeLookup<'_> {
+    pub(super) fn find_in_edited_document(&self, path: &NodePath) -> EditedNodeLookup<'_> {
         let Some(document) = &self.edited_document else { return EditedNodeLookup::Elsewhere };
         let Some(relative) = path.relative_to(&document.path) else {
             return EditedNodeLookup::Elsewhere;

@@ -1,7 +1,10 @@
 //! Moving and copying. Documents are copied unchanged if source and target are both locations of documents; otherwise
 //! the decoded nodes are.
 
+use super::edited_document::EditedNodeLookup;
+use super::tag::is_tag_path;
 use super::{Session, refused_error};
+use crate::access::{RecordExtent, is_guarded_name};
 use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::version::checked_in::IS_CHECKED_OUT;
@@ -25,6 +28,13 @@ impl Session {
     pub fn move_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         if from.is_root() || to.is_within(from) {
             return Err(refused_error("move", from, "a node cannot be moved into itself"));
+        }
+        if let Some(tree) = self.clone_within_edited_document(from, to)? {
+            self.require_visible(from)?;
+            self.remove_node(from)?;
+            self.put_node(to, tree)?;
+            self.moves.push((from.clone(), to.clone()));
+            return Ok(());
         }
         self.clear_moved_tag(to)?;
         let histories = self.histories_from(from)?;
@@ -52,10 +62,17 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::InvalidEdit`] for a target inside the node itself and for
-    /// more than [`Session::limit_copies`] allows.
+    /// more than [`Session::limit_bulk_edits`] allows.
     pub fn copy_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         if to.is_within(from) {
             return Err(refused_error("copy", from, "a node cannot be copied into itself"));
+        }
+        if let Some(mut tree) = self.clone_within_edited_document(from, to)?
+            && self.can_see_whole(from, &tree)
+        {
+            self.take_copied_tree(from, &tree)?;
+            renew_identifiers(&mut tree);
+            return self.put_node(to, tree);
         }
         if self.access_gate.as_ref().is_some_and(|gate| !gate.is_unrestricted()) {
             return self.copy_visible(from, to);
@@ -69,6 +86,27 @@ impl Session {
             }
             None => self.copy_records(from, to, CopyIdentifierPolicy::Regenerated),
         }
+    }
+
+    /// Clones a node that is to be moved or copied within the document being edited, where that concerns no record,
+    /// version history or tag: such edits do not write the document back, so that those of a request encode it once.
+    /// `None` otherwise.
+    fn clone_within_edited_document(
+        &self,
+        from: &NodePath,
+        to: &NodePath,
+    ) -> Result<Option<Subtree>> {
+        let EditedNodeLookup::Node(tree) = self.find_in_edited_document(from) else {
+            return Ok(None);
+        };
+        let Some(parent) = to.parent() else { return Ok(None) };
+        let is_free = self.is_in_edited_document(&parent)
+            && matches!(self.find_in_edited_document(to), EditedNodeLookup::Absent);
+        if !is_free || is_tag_path(from) || is_tag_path(to) {
+            return Ok(None);
+        }
+        let has_history = self.pending.view.has_history_within(from)?;
+        Ok((!has_history).then(|| tree.clone()))
     }
 
     /// Rejects a target below a node that the viewer does not see, as if that node did not exist.
@@ -89,18 +127,35 @@ impl Session {
         self.put_node(to, tree)
     }
 
+    /// Returns true if the viewer sees a node that is part of a document, with everything below it.
+    fn can_see_whole(&self, path: &NodePath, tree: &Subtree) -> bool {
+        self.access_gate.as_ref().is_none_or(|gate| {
+            gate.is_unrestricted()
+                || (gate.can_see_record(path, RecordExtent::All) && !has_guarded_name(tree))
+        })
+    }
+
     /// Reads a node that is copied, within what copies may add.
     fn read_copied_subtree(&mut self, node: &Node) -> Result<Subtree> {
-        let exceeded = || copy_limit_error(node.path());
-        let Some(budget) = &mut self.copy_budget else { return node.read_subtree() };
-        if node.record_path() == node.path() {
-            return node.read_subtree_within(budget)?.ok_or_else(exceeded);
+        if let Some(budget) = &mut self.bulk_edit_budget
+            && node.record_path() == node.path()
+        {
+            let read = node.read_subtree_within(budget)?;
+            return read.ok_or_else(|| copy_limit_error(node.path()));
         }
         // A node inside a document is at most as large as the document.
         let tree = node.read_subtree()?;
-        match budget.take(tree.node_count(), tree.text_bytes()) {
-            true => Ok(tree),
-            false => Err(exceeded()),
+        self.take_copied_tree(node.path(), &tree)?;
+        Ok(tree)
+    }
+
+    /// Takes a tree that is copied out of what copies may add.
+    fn take_copied_tree(&mut self, path: &NodePath, tree: &Subtree) -> Result<()> {
+        let is_limited = self.bulk_edit_budget.is_some();
+        let bytes = if is_limited { tree.text_bytes() } else { 0 };
+        match self.take_bulk_edit(tree.node_count(), bytes) {
+            true => Ok(()),
+            false => Err(copy_limit_error(path)),
         }
     }
 
@@ -160,7 +215,7 @@ impl Session {
     ) -> Result<ContentRecord> {
         let body = self.pending.view.load_body(&record, path)?;
         let mut tree = body.subtree(body.root());
-        if let Some(budget) = &mut self.copy_budget
+        if let Some(budget) = &mut self.bulk_edit_budget
             && !budget.take(tree.node_count(), body.bytes().len() as u64)
         {
             return Err(copy_limit_error(path));
@@ -171,6 +226,12 @@ impl Session {
         ContentRecord::from_subtree(&tree, record.order_key)
             .ok_or_else(|| refused_error("copy", path, "it is nested too deeply"))
     }
+}
+
+/// Returns true if access control decides individually about an item of a tree.
+fn has_guarded_name(tree: &Subtree) -> bool {
+    tree.properties.keys().any(|name| is_guarded_name(name))
+        || tree.children.iter().any(|child| is_guarded_name(&child.name) || has_guarded_name(child))
 }
 
 fn copy_limit_error(path: &NodePath) -> Error {

@@ -119,7 +119,7 @@ impl Session {
     }
 }
 
-fn is_tag_path(path: &NodePath) -> bool {
+pub(super) fn is_tag_path(path: &NodePath) -> bool {
     let path = path.as_str();
     TAG_ROOTS.iter().filter_map(|root| path.strip_prefix(root)).any(|rest| rest.starts_with('/'))
 }

@@ -39,6 +39,12 @@ impl SnapshotView {
         stored.map(|stored| VersionMapEntry::decode(key, &stored)).transpose()
     }
 
+    /// Returns true if a version history was ever kept at a path or below it.
+    pub(crate) fn has_history_within(&self, path: &NodePath) -> Result<bool> {
+        Ok(!self.version_entries(&VersionKeyRange::at_path(path))?.is_empty()
+            || !self.version_entries(&VersionKeyRange::below_path(path))?.is_empty())
+    }
+
     /// Reads the entries of a range, pending edits applied, sorted by key.
     pub(super) fn version_entries(
         &self,

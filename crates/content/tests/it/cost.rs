@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tympan_blobs::MemoryBlobStore;
-use tympan_content::{JCR_CONTENT, JcrDate, NodePath, Repository, Subtree, Value};
+use tympan_content::{Error, JCR_CONTENT, JcrDate, NodePath, Repository, Subtree, Value};
 use tympan_store::{ChunkStore, LocalStore};
 use tympan_testkit::watched_store::WatchedStore;
 
@@ -147,6 +147,47 @@ fn a_large_document_is_decoded_once_for_all_its_nodes() {
     // Nobody holds it any more, so its memory is free.
     assert!(node(1).text("text").is_some());
     assert_eq!(repository.documents_decoded() - before, 2);
+}
+
+/// Moves and copies inside one document must not write it back each time.
+#[test]
+fn moves_and_copies_inside_a_document_encode_it_once() {
+    let repository = Repository::in_memory().unwrap();
+    let top = NodePath::new("/many").unwrap();
+    let mut session = repository.session("admin").unwrap();
+    let children = (0..500).map(|number| {
+        Subtree::new(format!("n{number}"), "nt:unstructured")
+            .with_property("n", number.to_string().as_str())
+    });
+    let mut tree = Subtree::new("", "nt:unstructured");
+    children.for_each(|child| tree.put_child(child));
+    session.put_node(&top, tree).unwrap();
+    session.commit("put", at(1)).unwrap();
+    let before = repository.documents_encoded();
+    for number in 0..500 {
+        let from = top.child(&format!("n{number}")).unwrap();
+        session.move_node(&from, &top.child(&format!("m{number}")).unwrap()).unwrap();
+        let moved = top.child(&format!("m{number}")).unwrap();
+        session.copy_node(&moved, &top.child(&format!("c{number}")).unwrap()).unwrap();
+    }
+    assert_eq!(repository.documents_encoded(), before);
+    let (taken, other) = (top.child("m1").unwrap(), top.child("m2").unwrap());
+    assert!(matches!(session.copy_node(&taken, &other), Err(Error::NodeExists(_))));
+    let gone = top.child("n3").unwrap();
+    assert!(matches!(
+        session.move_node(&gone, &other),
+        Err(Error::NodeExists(_) | Error::NodeMissing(_))
+    ));
+    session.commit("move", at(2)).unwrap();
+    let snapshot = repository.snapshot().unwrap();
+    let children = snapshot.node(&top).unwrap().unwrap().children().unwrap();
+    assert_eq!(children.len(), 1_000);
+    for (child, number) in children.chunks(2).zip(0..) {
+        assert_eq!(child[0].name(), format!("m{number}"));
+        assert_eq!(child[1].name(), format!("c{number}"));
+        let values = child.iter().map(|child| child.property("n").unwrap());
+        assert!(values.into_iter().all(|value| value == number.to_string().as_str().into()));
+    }
 }
 
 /// Reading and editing by turns must not encode the document each time.

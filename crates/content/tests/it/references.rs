@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use tympan_content::{
     ChunkId, ConstraintViolationKind, Error, IndexMapRebuilder, JCR_CONTENT, MIXIN_TYPES, NodePath,
-    Property, ReferenceKind, Referrer, Repository, Result, Session, Subtree, Value, ValueType,
-    Viewer,
+    Property, ReferenceKind, Referrer, Repository, Result, Session, Subtree, SubtreeBudget, Value,
+    ValueType, Viewer,
 };
 
 use tympan_store::{ChunkBatch, RefUpdate, StoreRoot};
@@ -359,6 +359,22 @@ fn text_of(repository: &Repository, property: &str) -> String {
     let node = snapshot.node(&path("/content/site/rich/jcr:content/text")).unwrap().unwrap();
     let property = node.property(property).unwrap();
     property.values().iter().map(|value| value.to_text().into_owned()).collect::<Vec<_>>().join("|")
+}
+
+/// A batch that moves a node to and fro goes through all references each time.
+#[test]
+fn rewriting_ends_at_the_limit_of_the_session() {
+    let repository = rich_site("t", "<a href='/content/site/target.html'>it</a>");
+    let mut session = repository.session("ann").unwrap();
+    session.limit_bulk_edits(SubtreeBudget::new(2, 1 << 20));
+    let (mut from, mut to) = (path("/content/site/target"), path("/content/site/moved"));
+    let mut results = Vec::new();
+    for _ in 0..3 {
+        session.move_node(&from, &to).unwrap();
+        results.push(session.rewrite_references(&path("/content/site/target"), &to).is_ok());
+        (from, to) = (to.clone(), path(&format!("{to}x")));
+    }
+    assert_eq!(results, [true, true, false]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::api::node::{NodePatch, SubmittedNode, deserialize_present};
 use crate::api::reference::{referrer_json, skipped_reference_json};
 use crate::failure::{RequestFailure, Result};
 use crate::observe::metrics::increment;
-use crate::write::copy_limits::viewer_copy_budget;
+use crate::write::bulk_edit_limits::viewer_bulk_edit_budget;
 use crate::write::page_modification::record_page_modification;
 use crate::write::property_protection::{RelocationKind, RequestedProperties};
 
@@ -465,7 +465,7 @@ fn apply_steps(
     (message, now): (&str, SystemTime),
 ) -> Result<Vec<(WriteOutcome, Option<String>)>> {
     let mut session = call.begin_session()?;
-    session.limit_copies(viewer_copy_budget(instance, &call.viewer)?);
+    session.limit_bulk_edits(viewer_bulk_edit_budget(instance, &call.viewer)?);
     let base = session.snapshot()?;
     let mut done = Vec::new();
     let mut touched = Vec::new();

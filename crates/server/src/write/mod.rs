@@ -1,8 +1,8 @@
 //! Changes by visitors and authors: Sling's POST servlet, uploads, and what protects content from them.
 
+pub(crate) mod bulk_edit_limits;
 pub(crate) mod companion_request;
 pub(crate) mod component_placement;
-pub(crate) mod copy_limits;
 pub(crate) mod form;
 pub(crate) mod incoming_blob;
 pub(crate) mod package_limits;

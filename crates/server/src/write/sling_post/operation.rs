@@ -23,7 +23,7 @@ use crate::Instance;
 use crate::api::WriteCondition;
 use crate::failure::{RequestFailure, Result};
 use crate::query::budget::ReadBudget;
-use crate::write::copy_limits::viewer_copy_budget;
+use crate::write::bulk_edit_limits::viewer_bulk_edit_budget;
 use crate::write::incoming_blob::require_write_access;
 use crate::write::package_limits::viewer_package_limits;
 use crate::write::page_modification::record_page_modification;
@@ -82,7 +82,7 @@ fn attempt_post(
     rejected_paths: &[NodePath],
 ) -> Result<PostAttempt> {
     let mut session = instance.repository.session_as(viewer)?;
-    session.limit_copies(viewer_copy_budget(instance, viewer)?);
+    session.limit_bulk_edits(viewer_bulk_edit_budget(instance, viewer)?);
     let snapshot = session.snapshot()?;
     if *condition != WriteCondition::None {
         let requested_path = NodePath::new(path)?;
