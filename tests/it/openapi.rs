@@ -68,7 +68,7 @@ fn without_basic(description: &[u8]) -> String {
 
 /// Returns the maximum number of random requests for each operation.
 fn max_examples() -> String {
-    std::env::var("TYMPAN_API_EXAMPLES").unwrap_or_else(|_| "3".to_owned())
+    std::env::var("TYMPAN_API_EXAMPLES").unwrap_or_else(|_| "1".to_owned())
 }
 
 #[test]
