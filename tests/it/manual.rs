@@ -64,9 +64,7 @@ impl Workshop {
     fn open(root: &Path) -> Self {
         require_lab_program();
         let home = root.join("tympan-demo");
-        let first = Demo::start(&home);
-        let (author, publish, dispatcher) = (first.author, first.publish, first.dispatcher);
-        assert!(first.running.stop());
+        let [author, publish, dispatcher] = Demo::prepare(&home);
         for role in ["author", "publish"] {
             let copy = root.join("srv").join(role);
             std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
