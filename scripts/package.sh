@@ -149,8 +149,9 @@ make_image() {
     "$container"
   image=$("${buildah[@]}" commit --quiet --format docker --omit-history --timestamp "$SOURCE_DATE_EPOCH" \
     "$container" "tympan:$version")
-  rm -f "$file"
-  "${buildah[@]}" push --quiet --format v2s2 "$image" "docker-archive:$file:tympan:$version"
+  "${buildah[@]}" push --quiet --format v2s2 "$image" "docker-archive:$work/archive.tar:tympan:$version"
+  scripts/package/plain_image.py "$work/archive.tar" "$file"
+  chmod 644 "$file"
   echo "package: $file"
 }
 
