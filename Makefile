@@ -32,14 +32,12 @@ build: setup ui
 	@scripts/split_debug.sh $(TYMPAN)
 	@scripts/split_debug.sh $(LAB)
 
-# Without Node, or with one that is too old, the program carries a notice page in place of the interface.
+# Without Node, or with one that is too old, the program carries a notice page in place of the interface; the set-up says so.
 ui:
-	@if reason=$$(scripts/node_version.sh); then $(MAKE) --no-print-directory ui/dist/index.html; \
-	else echo "ui: $$reason: the program will carry a notice page in place of the interface"; fi
+	@if scripts/node_version.sh >/dev/null; then $(MAKE) --no-print-directory ui/dist/index.html; fi
 
 ui/node_modules/.package-lock.json: ui/package-lock.json
-	@cd ui && npm ci --no-audit --no-fund --loglevel error && touch node_modules/.package-lock.json || \
-	{ echo "ui: the packages of the interface cannot be installed, see above: is there a network?" >&2; exit 1; }
+	@scripts/ui_packages.sh
 
 ui/dist/index.html: ui/node_modules/.package-lock.json $(UI_SOURCES)
 	@cd ui && npm run --silent build && touch dist/index.html

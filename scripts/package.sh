@@ -58,10 +58,11 @@ fill_tree() { # folder
   done
   install -m 644 scripts/package/sysusers.conf "$tree/lib/sysusers.d/tympan.conf"
   install -m 644 scripts/package/tmpfiles.conf "$tree/lib/tmpfiles.d/tympan.conf"
-  install -m 644 README.md "$tree/share/doc/tympan/"
+  # The pages of `docs` are beside it there.
+  sed 's#(docs/#(#g' README.md >"$tree/share/doc/tympan/README.md"
   gzip -9nc CHANGELOG.md >"$tree/share/doc/tympan/changelog.gz"
   install -m 644 src/command/demo.any "$tree/share/doc/tympan/examples/dispatcher.any"
-  (cd docs && find guides concepts reference formats compat -name '*.md' | sort | tar -cf - -T -) |
+  (cd docs && find tutorials guides concepts reference formats compat pictures -type f | sort | tar -cf - -T -) |
     tar -xf - -C "$tree/share/doc/tympan"
   scripts/package/licenses.py >"$tree/share/doc/tympan/copyright"
   find "$tree" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
@@ -148,8 +149,9 @@ make_image() {
     "$container"
   image=$("${buildah[@]}" commit --quiet --format docker --omit-history --timestamp "$SOURCE_DATE_EPOCH" \
     "$container" "tympan:$version")
-  rm -f "$file"
-  "${buildah[@]}" push --quiet --format v2s2 "$image" "docker-archive:$file:tympan:$version"
+  "${buildah[@]}" push --quiet --format v2s2 "$image" "docker-archive:$work/archive.tar:tympan:$version"
+  scripts/package/plain_image.py "$work/archive.tar" "$file"
+  chmod 644 "$file"
   echo "package: $file"
 }
 

@@ -25,11 +25,15 @@ case $purpose in
   demo) needed=5 ;;
   *) needed=2 ;;
 esac
-# What was built already need not fit again.
-if [ ! -d "${CARGO_TARGET_DIR:-target}" ]; then
-  free=$(df -Pk "$(dirname "${CARGO_TARGET_DIR:-target}")" | awk 'NR == 2 { print int($4 / 1048576) }')
-  [ "${free:-$needed}" -ge "$needed" ] || stop "the disk has $free GiB free, and the build needs $needed: free some, or set CARGO_TARGET_DIR to a folder on another disk"
-fi
+target=${CARGO_TARGET_DIR:-target}
+existing=$(dirname "$target")
+# Most of what was built already need not fit again.
+if [ -d "$target" ]; then needed=1 existing=$target; fi
+free=$(df -Pk "$existing" | awk 'NR == 2 { print int($4 / 1048576) }')
+[ "${free:-$needed}" -ge "$needed" ] || stop "the disk has $free GiB free, and the build needs $needed: free some, or set CARGO_TARGET_DIR to a folder on another disk"
+for folder in . ui "$existing"; do
+  [ -w "$folder" ] || stop "this user cannot write to \`$folder\` of the project, where the build puts its files: use a copy of your own"
+done
 
 packages=()
 reasons=()
@@ -110,11 +114,12 @@ fi
 # Downloads the crates, so that a missing network is known before the build begins; without one, what a cache has is enough.
 fetch_crates() {
   [ "$purpose" != package ] || return 0
-  local target
-  target=$(rustc -vV | sed -n 's/^host: //p')
-  cargo fetch --locked --offline --target "$target" >/dev/null 2>&1 && return 0
-  cargo fetch --locked --quiet --target "$target" ||
-    stop "the crates cannot be downloaded, see above: connect to the network, or set the proxy that reaches it in HTTPS_PROXY"
+  local host said
+  host=$(rustc -vV | sed -n 's/^host: //p')
+  cargo fetch --locked --offline --target "$host" >/dev/null 2>&1 && return 0
+  # The last line of its chain of causes is the reason.
+  said=$(cargo fetch --locked --quiet --target "$host" 2>&1) ||
+    stop "the crates cannot be downloaded ($(sed -n '$s/^ *//p' <<<"$said")): connect to the network, or set the proxy that reaches it in HTTPS_PROXY"
 }
 
 if [ ${#packages[@]} -eq 0 ]; then

@@ -140,6 +140,7 @@ package() {
   fi
   [ -n "${PROGRAM_DIR:-}" ] || run "the programs are built" cargo build --release
   run "a package installed, upgraded and purged" scripts/package/test.sh
+  run "an image started without root" scripts/package/image_test.sh
 }
 
 rooms=("$@")

@@ -131,14 +131,22 @@ END
 step "started by the command of its unit"
 session "a draft" "changed by the first package"
 step "upgraded"
+# A service manager that notes what it is told.
+mkdir -p "$root/run/systemd/system"
+printf '#!/bin/sh\necho "$*" >>/var/log/systemctl\n' >"$root/usr/bin/systemctl"
+chmod 755 "$root/usr/bin/systemctl"
 inside dpkg --install /second.deb >"$work/log" 2>&1 || { cat "$work/log"; fail "the package is not upgraded"; }
 [ "$(inside dpkg-query -W -f '${Version}' tympan)" = 0.1.0~2 ] || fail "the version is not the second"
+grep -q '^try-restart tympan-author@' "$root/var/log/systemctl" || fail "the services that run are not restarted"
+! grep -q '^stop' "$root/var/log/systemctl" || fail "the upgrade stops the sockets"
 session "changed by the first package" "changed by the second package"
 inside tympan repo check --home /var/lib/tympan/author-main >"$work/log" 2>&1 || { cat "$work/log"; fail "the home is damaged"; }
 [ "$(cut -d' ' -f1 "$home/home-format")" = 1 ] || fail "the home has no format"
 
 step "purged, with the content kept"
 inside dpkg --purge tympan >"$work/log" 2>&1 || { cat "$work/log"; fail "the package is not purged"; }
+grep -q '^stop tympan-\*@\*.socket' "$root/var/log/systemctl" || fail "the services were not stopped"
+rm -r "$root/run/systemd" "$root/usr/bin/systemctl"
 grep -q 'rm -r /var/lib/tympan' "$work/log" || fail "the purge does not say where the content is"
 [ -d "$home/store" ] || fail "the purge removed content"
 for file in usr/bin/tympan var/cache/tympan usr/lib/systemd/system/tympan-author@.service; do

@@ -54,7 +54,7 @@ pub(crate) struct VaultArgs {
     pub(crate) retry_lock: Duration,
     /// Prints JSON, one line per item, and progress lines for a long run; if the command fails, the error goes to
     /// standard error.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) place: VaultLocationArgs,

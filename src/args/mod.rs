@@ -9,6 +9,8 @@ pub(crate) mod exclude;
 mod heading;
 mod instance_location;
 mod jobs;
+#[cfg(test)]
+mod json_output;
 mod obnam;
 mod package;
 mod pair;

@@ -13,7 +13,7 @@ use tympan_testkit::manual::{
 use super::{TympanArgs, obnam};
 
 /// Returns all commands and options of the program; those of `tympan lab` are the ones of the program `tympan-lab`.
-fn program_definition() -> Definition {
+pub(super) fn program_definition() -> Definition {
     TympanArgs::command().mut_subcommand("lab", |_| tympan_lab::command_definition().name("lab"))
 }
 

@@ -14,9 +14,7 @@ impl StubMachine {
     fn complete() -> Self {
         let machine = Self { dir: tempfile::tempdir().unwrap() };
         for tool in ["bash", "env", "dirname", "sed", "awk", "tr", "cat"] {
-            let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-            let path = String::from_utf8(found.unwrap().stdout).unwrap();
-            std::os::unix::fs::symlink(path.trim(), machine.dir.path().join(tool)).unwrap();
+            machine.link(tool);
         }
         for tool in ["cargo", "cc", "cmake", "nasm", "npm", "pkg-config"] {
             machine.add(tool, "");
@@ -26,6 +24,13 @@ impl StubMachine {
         machine.add("id", "echo 1000");
         machine.add("df", "echo head; echo disk 1 1 99999999 1 /");
         machine
+    }
+
+    /// Adds a program of the system.
+    fn link(&self, tool: &str) {
+        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+        let path = String::from_utf8(found.unwrap().stdout).unwrap();
+        std::os::unix::fs::symlink(path.trim(), self.dir.path().join(tool)).unwrap();
     }
 
     fn add(&self, tool: &str, script: &str) {
@@ -38,10 +43,11 @@ impl StubMachine {
         std::fs::remove_file(self.dir.path().join(tool)).unwrap();
     }
 
-    fn set_up(&self, purpose: &str) -> Output {
+    /// Runs a script of the project.
+    fn run_script(&self, script: &str, arguments: &[&str]) -> Output {
         Command::new("bash")
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/setup.sh"))
-            .arg(purpose)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(script))
+            .args(arguments)
             .env_clear()
             .env("PATH", self.dir.path())
             .env("CARGO_TARGET_DIR", self.dir.path().join("target"))
@@ -51,11 +57,14 @@ impl StubMachine {
 
     /// Returns the exit code, and the lines that it wrote.
     fn said(&self, purpose: &str) -> (Option<i32>, Vec<String>) {
-        let output = self.set_up(purpose);
-        let text = [output.stdout, output.stderr].concat();
-        let lines = String::from_utf8(text).unwrap().lines().map(str::to_owned).collect();
-        (output.status.code(), lines)
+        lines_of(&self.run_script("setup.sh", &[purpose]))
     }
+}
+
+fn lines_of(output: &Output) -> (Option<i32>, Vec<String>) {
+    let text = [&output.stdout[..], &output.stderr].concat();
+    let lines = String::from_utf8(text).unwrap().lines().map(str::to_owned).collect();
+    (output.status.code(), lines)
 }
 
 #[test]
@@ -118,9 +127,43 @@ fn a_full_disk_and_a_missing_network_are_found_first() {
     let machine = StubMachine::complete();
     machine.add("cargo", "echo 'error: no route to host' >&2; exit 101");
     let (code, lines) = machine.said("demo");
-    assert_eq!((code, lines.len()), (Some(1), 2), "{lines:?}");
+    assert_eq!((code, lines.len()), (Some(1), 1), "{lines:?}");
     assert!(
-        lines[1].contains("cannot be downloaded") && lines[1].contains("HTTPS_PROXY"),
+        lines[0].contains("cannot be downloaded (error: no route to host)")
+            && lines[0].contains("HTTPS_PROXY"),
         "{lines:?}"
     );
+}
+
+/// A build that stopped in the middle left its folder, and may need nearly all of the space again.
+#[test]
+fn a_full_disk_is_also_found_after_an_earlier_build() {
+    let machine = StubMachine::complete();
+    std::fs::create_dir(machine.dir.path().join("target")).unwrap();
+    machine.add("df", "echo head; echo disk 1 1 1048575 1 /");
+    let (code, lines) = machine.said("demo");
+    assert_eq!((code, lines.len()), (Some(1), 1), "{lines:?}");
+    assert!(lines[0].contains("0 GiB free, and the build needs 1"), "{lines:?}");
+    machine.add("df", "echo head; echo disk 1 1 1048576 1 /");
+    assert_eq!(machine.said("demo"), (Some(0), vec![]));
+}
+
+#[test]
+fn packages_of_the_interface_that_cannot_be_downloaded_are_named_in_one_sentence() {
+    let machine = StubMachine::complete();
+    for tool in ["mktemp", "head", "rm"] {
+        machine.link(tool);
+    }
+    machine.add(
+        "npm",
+        "echo 'npm error code EAI_AGAIN' >&2; \
+         echo 'npm error request to https://example.org/a failed, reason: getaddrinfo EAI_AGAIN' >&2; exit 1",
+    );
+    let (code, lines) = lines_of(&machine.run_script("ui_packages.sh", &[]));
+    assert_eq!((code, lines.len()), (Some(1), 1), "{lines:?}");
+    assert!(lines[0].contains("cannot be downloaded (getaddrinfo EAI_AGAIN)"), "{lines:?}");
+    machine.add("npm", "echo 'npm error code EACCES' >&2; exit 1");
+    let (code, lines) = lines_of(&machine.run_script("ui_packages.sh", &[]));
+    assert_eq!((code, lines.len()), (Some(1), 2), "{lines:?}");
+    assert!(lines[0].contains("EACCES") && lines[1].contains("see above"), "{lines:?}");
 }

@@ -5,13 +5,15 @@
 //! line is one that the program takes is a test of the program itself (`args::printed_commands`).
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use serde::Deserialize;
 use tympan_testkit::manual::{FencedBlock, parse_fenced_blocks, read_manual_pages};
 
-use crate::program::{Demo, require_lab_program, run_ok, tympan};
+use crate::program::{Demo, Running, free_address, require_lab_program, run_ok, tympan};
 
 /// `tests/manual.toml`.
 #[derive(Debug, Deserialize)]
@@ -37,6 +39,18 @@ struct PagePlan {
     /// The beginning of commands that are not run, and why.
     #[serde(default)]
     skip: Vec<(String, String)>,
+    /// The beginning of commands that run until the page ends. The page goes on when they are ready, and the ports of the
+    /// manual stand for addresses of its own.
+    #[serde(default)]
+    start: Vec<String>,
+}
+
+/// The addresses that the ports of the manual stand for.
+#[derive(Clone, Copy)]
+struct ManualAddresses {
+    author: SocketAddr,
+    publish: SocketAddr,
+    dispatcher: SocketAddr,
 }
 
 /// A demo, a home of each role at rest, and what stands for the addresses and folders of the manual.
@@ -50,9 +64,7 @@ impl Workshop {
     fn open(root: &Path) -> Self {
         require_lab_program();
         let home = root.join("tympan-demo");
-        let first = Demo::start(&home);
-        let (author, publish, dispatcher) = (first.author, first.publish, first.dispatcher);
-        assert!(first.running.stop());
+        let [author, publish, dispatcher] = Demo::prepare(&home);
         for role in ["author", "publish"] {
             let copy = root.join("srv").join(role);
             std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
@@ -71,8 +83,18 @@ impl Workshop {
         Self { demo, root: root.to_owned(), token }
     }
 
+    /// Returns the addresses for a page: those of the demo, or unused ones if the page starts its own.
+    fn addresses(&self, plan: &PagePlan) -> ManualAddresses {
+        if plan.start.is_empty() {
+            let Demo { author, publish, dispatcher, .. } = self.demo;
+            return ManualAddresses { author, publish, dispatcher };
+        }
+        let [author, publish, dispatcher] = [(); 3].map(|()| free_address());
+        ManualAddresses { author, publish, dispatcher }
+    }
+
     /// Puts what is there in the place of what the manual names.
-    fn localized(&self, script: &str, plan: &PagePlan) -> String {
+    fn localized(&self, script: &str, plan: &PagePlan, addresses: ManualAddresses) -> String {
         let root = self.root.to_str().unwrap();
         let mut script = script.to_owned();
         for (from, to) in &plan.replace {
@@ -87,9 +109,9 @@ impl Workshop {
             }
         }
         for (port, address) in [
-            ("4502", self.demo.author),
-            ("4503", self.demo.publish),
-            ("8080", self.demo.dispatcher),
+            ("4502", addresses.author),
+            ("4503", addresses.publish),
+            ("8080", addresses.dispatcher),
         ] {
             for host in ["127.0.0.1", "localhost"] {
                 script = script.replace(&format!("{host}:{port}"), &address.to_string());
@@ -98,15 +120,11 @@ impl Workshop {
         script
     }
 
-    /// Runs a script in a shell that ends at the first failure; gives what it said if it failed.
-    fn run(&self, folder: &Path, script: &str) -> Result<(), String> {
+    /// Runs a program with what the manual expects around it.
+    fn command(&self, program: &str, folder: &Path) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
-        // What fails is named by the command, not by a line of a script that nobody sees.
-        let script = format!(
-            "set -euo pipefail\ntrap 'echo \"failed with $?: $BASH_COMMAND\" >&2' ERR\n{script}"
-        );
-        let output = Command::new("timeout")
-            .args(["120", "bash", "-c", &script])
+        let mut command = Command::new(program);
+        command
             .current_dir(folder)
             .env("PATH", format!("{}:{path}", self.root.join("bin").display()))
             .env("ROOT", &self.root)
@@ -116,9 +134,25 @@ impl Workshop {
             .env("PASSWORD", self.demo.password())
             .env("TOKEN", &self.token)
             .env("TYMPAN_LOG", "warn")
-            .stdin(std::process::Stdio::null())
-            .output()
-            .unwrap();
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the command in a line, and waits until it is ready.
+    fn start(&self, folder: &Path, line: &str) -> Running {
+        let mut command = self.command("bash", folder);
+        command.args(["-c", &format!("exec {line}")]).stderr(Stdio::piped());
+        Running::start_command(command)
+    }
+
+    /// Runs a script in a shell that ends at the first failure; gives what it said if it failed.
+    fn run(&self, folder: &Path, script: &str) -> Result<(), String> {
+        // What fails is named by the command, not by a line of a script that nobody sees.
+        let script = format!(
+            "set -euo pipefail\ntrap 'echo \"failed with $?: $BASH_COMMAND\" >&2' ERR\n{script}"
+        );
+        let mut command = self.command("timeout", folder);
+        let output = command.args(["120", "bash", "-c", &script]).output().unwrap();
         if output.status.success() {
             return Ok(());
         }
@@ -187,21 +221,32 @@ fn commands_of_the_manual_work_as_printed() {
             faults.push(format!("{}: has no commands any more", page.name));
             continue;
         };
+        let began = Instant::now();
         let own = || format!("work/{}", page.name.replace('/', "-"));
         let folder = dir.path().join(page.folder.clone().unwrap_or_else(own));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("token"), &workshop.token).unwrap();
-        if let Err(said) = workshop.run(&folder, &workshop.localized(&page.prepare, page)) {
+        let addresses = workshop.addresses(page);
+        let prepare = workshop.localized(&page.prepare, page, addresses);
+        if let Err(said) = workshop.run(&folder, &prepare) {
             faults.push(format!("{}: its preparation ended with {said}", page.name));
             continue;
         }
         let mut used = vec![false; page.skip.len()];
+        let mut running = Vec::new();
         for (line, script) in scripts {
             let script = without_skipped(&script, page, &mut used);
-            if let Err(said) = workshop.run(&folder, &workshop.localized(&script, page)) {
+            let script = workshop.localized(&script, page, addresses);
+            if page.start.iter().any(|start| script.starts_with(start)) {
+                running.push(workshop.start(&folder, script.trim_end()));
+            } else if let Err(said) = workshop.run(&folder, &script) {
                 faults.push(format!("{}:{line}: ended with {said}", page.name));
             }
         }
+        if running.len() != page.start.len() {
+            faults.push(format!("{}: no block is one of the commands to start", page.name));
+        }
+        println!("{:6.1} s  {}", began.elapsed().as_secs_f64(), page.name);
         for ((start, reason), _) in page.skip.iter().zip(used).filter(|(_, is_used)| !is_used) {
             faults.push(format!("{}: no command begins with `{start}` ({reason})", page.name));
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_testkit::condition_wait::{wait_for, wait_until};
 
-use crate::demo_homes::prepare_demo_home;
+use crate::demo_homes::{DemoAddresses, prepare_demo_home};
 
 /// The built program.
 pub(crate) fn tympan() -> Command {
@@ -198,7 +198,13 @@ pub(crate) struct Demo {
 impl Demo {
     /// Starts the demo in a folder with homes that hold the sample site already.
     pub(crate) fn start(home: &Path) -> Self {
-        let [author, publish, dispatcher] = prepare_demo_home(home, |first| {
+        let [author, publish, dispatcher] = Self::prepare(home);
+        Self::start_at(home, author, publish, dispatcher)
+    }
+
+    /// Makes a folder the home of a demo that has run before; returns its addresses: author, publish, dispatcher.
+    pub(crate) fn prepare(home: &Path) -> DemoAddresses {
+        prepare_demo_home(home, |first| {
             let addresses @ [author, publish, dispatcher] = [(); 3].map(|()| free_address());
             let demo = Self::start_at(first, author, publish, dispatcher);
             wait_until("the full-text indexes are built", || {
@@ -208,8 +214,7 @@ impl Demo {
             });
             assert!(demo.running.stop());
             addresses
-        });
-        Self::start_at(home, author, publish, dispatcher)
+        })
     }
 
     /// Starts the demo in a folder; the same folder and addresses again are the same demo again.

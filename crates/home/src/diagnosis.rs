@@ -4,21 +4,23 @@
 //! In: what is examined. Out: findings, each with what to do.
 //!
 //! Invariants
-//! * Nothing is changed: no file is created, no table migrated. A bound address is released at once.
+//! * Nothing in a home is created or changed, whether its instance runs, was stopped or crashed. A bound address is
+//!   released at once.
 //! * A check that cannot run is a finding, never an error that hides the others.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use tympan_notation::{ByteSize, error_chain_text};
-use tympan_store::StateDatabase;
+use tympan_store::{StateFileUse, read_applied_steps};
 use tympan_web::certificate_validity::read_certificate_validity;
 use tympan_web::listen::ListenerLimits;
 
+use crate::error::{Error, Result};
 use crate::home_format::{HOME_FORMAT_VERSION, check_home_format, read_home_format};
 use crate::opened_home::is_home_locked;
 use crate::state::{STATE_FILE, StateTableGroup};
@@ -290,7 +292,7 @@ pub async fn diagnose_format(dir: &Path, tables: &[StateTableGroup]) -> Vec<Diag
     if !file.is_file() {
         return findings;
     }
-    match state_table_steps(&file, tables).await {
+    match state_table_steps(&file, is_home_in_use(dir), tables).await {
         Err(error) => findings.push(DiagnosisFinding::error(
             "format",
             error_chain_text(&error),
@@ -327,20 +329,56 @@ struct TableGroupState {
 
 async fn state_table_steps(
     file: &Path,
+    is_running: bool,
     tables: &[StateTableGroup],
-) -> tympan_store::Result<Vec<TableGroupState>> {
-    let state = StateDatabase::open(file).await?;
-    let mut groups = Vec::new();
-    for group in tables {
-        let (applied, known) = (state.applied_steps(group.name).await?, group.migrations.len());
-        groups.push(TableGroupState {
+) -> Result<Vec<TableGroupState>> {
+    let names: Vec<&str> = tables.iter().map(|group| group.name).collect();
+    let failed = |error| Error::failed(format!("cannot examine `{}`", file.display()), error);
+    let applied = match (is_running, has_write_ahead_log(file)) {
+        (false, false) => read_applied_steps(file, StateFileUse::AtRest, &names).await,
+        (true, _) => read_applied_steps(file, StateFileUse::Open, &names).await,
+        // Reading the log of an instance that crashed would write its index beside it.
+        (false, true) => {
+            let copy = copy_with_log(file).map_err(|error| {
+                Error::failed(
+                    format!("cannot copy `{}` in order to read it", file.display()),
+                    error,
+                )
+            })?;
+            read_applied_steps(&copy.path().join(STATE_FILE), StateFileUse::Open, &names).await
+        }
+    };
+    let applied = applied.map_err(failed)?;
+    Ok(tables
+        .iter()
+        .zip(applied)
+        .map(|(group, applied)| TableGroupState {
             name: group.name,
-            is_newer: applied > known,
-            is_older: applied < known,
-        });
-    }
-    state.close().await;
-    Ok(groups)
+            is_newer: applied > group.migrations.len(),
+            is_older: applied < group.migrations.len(),
+        })
+        .collect())
+}
+
+/// Returns the path of the write-ahead log of a SQLite file.
+fn write_ahead_log(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+fn has_write_ahead_log(file: &Path) -> bool {
+    fs::metadata(write_ahead_log(file)).is_ok_and(|log| log.len() > 0)
+}
+
+/// Copies a state database and its write-ahead log, which no process has open, into a temporary folder.
+fn copy_with_log(file: &Path) -> std::io::Result<tempfile::TempDir> {
+    // Only its owner may enter it: the database has login data.
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join(STATE_FILE);
+    fs::copy(file, &copy)?;
+    fs::copy(write_ahead_log(file), write_ahead_log(&copy))?;
+    Ok(folder)
 }
 
 /// Checks that a database server answers, and that its clock agrees.

@@ -11,7 +11,7 @@ use tympan_notation::error_chain_text;
 use tympan_blobs::CachedBlobStore;
 use tympan_content::Repository;
 use tympan_replicate::check_pair_key;
-use tympan_store::disk::{Disk, DiskLock, DiskLockError, FileDisk};
+use tympan_store::disk::{DiskLock, FileDisk};
 use tympan_store::{Error as StoreError, LayeredStore, LocalStore, PostgresStore};
 
 use crate::access::HomeAccess;
@@ -153,12 +153,8 @@ pub fn require_home(dir: &Path) -> Result<()> {
 /// # Errors
 /// If the home's folder cannot be read.
 pub fn is_home_locked(dir: &Path) -> Result<bool> {
-    let disk = FileDisk::open(dir.join("store")).map_err(|error| open_error(dir, error))?;
-    match disk.lock_folder() {
-        Ok(_given_back) => Ok(false),
-        Err(DiskLockError::AlreadyLocked { .. }) => Ok(true),
-        Err(DiskLockError::Io(error)) => Err(open_error(dir, error)),
-    }
+    let disk = FileDisk::open_read_only(dir.join("store"));
+    disk.is_folder_locked().map_err(|error| open_error(dir, error))
 }
 
 /// Reads the key that author and publish share, or creates it.

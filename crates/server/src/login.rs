@@ -12,6 +12,7 @@ pub(crate) mod password_policy;
 pub(crate) mod secret;
 pub(crate) mod throttle;
 
+mod browser_challenge;
 mod memory_session;
 mod password_check;
 mod token;
@@ -32,6 +33,7 @@ use tympan_content::{NodePath, Property, Repository, Session, Value, Viewer};
 use tympan_web::ip_network::IpNetwork;
 use tympan_web::listen::ConnectionPeer;
 
+pub(crate) use self::browser_challenge::replace_browser_challenge;
 use self::memory_session::MemorySessions;
 pub(crate) use self::password_check::PasswordAttempt;
 use self::password_check::{PasswordCheckQueue, TrustedProxies, create_browser_proof};

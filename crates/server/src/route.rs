@@ -17,7 +17,9 @@ use tympan_web::listen::ConnectionPeer;
 use tympan_web::request_head::{self, is_addressed_by_ip};
 
 use crate::failure::{RequestFailure, Result};
-use crate::login::{NewSession, PasswordAttempt, browser_set_cookie, session_set_cookie};
+use crate::login::{
+    NewSession, PasswordAttempt, browser_set_cookie, replace_browser_challenge, session_set_cookie,
+};
 use crate::observe::metrics::increment;
 use crate::observe::request_recorder::record_requests;
 use crate::{
@@ -54,6 +56,7 @@ pub fn main_router(instance: Arc<Instance>) -> Router {
     // The last layer runs first: a refused head is recorded too, and a body is read only within the timeout.
     router
         .layer(middleware::map_request_with_state(instance.clone(), limit_request_body))
+        .layer(middleware::from_fn(replace_browser_challenge))
         .layer(middleware::from_fn(refuse_ambiguous_head))
         .layer(middleware::from_fn_with_state(instance.clone(), record_requests))
         .with_state(instance)

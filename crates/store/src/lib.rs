@@ -65,7 +65,8 @@ pub use repair::{
     StoreRepairReport, plan_repair, repair_store,
 };
 pub use state_database::{
-    DatabaseServerInfo, StateDatabase, copy_state_database, probe_database_server,
+    DatabaseServerInfo, StateDatabase, StateFileUse, copy_state_database, probe_database_server,
+    read_applied_steps,
 };
 pub use store_root::StoreRoot;
 pub use tree::{

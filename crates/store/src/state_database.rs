@@ -20,7 +20,7 @@ use std::sync::Once;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sqlx::any::AnyPoolOptions;
-use sqlx::{AnyPool, Connection, Executor, Row, Transaction};
+use sqlx::{AnyConnection, AnyPool, Connection, Executor, Row, Transaction};
 
 use crate::error::{Error, Result};
 
@@ -198,19 +198,11 @@ impl StateDatabase {
     /// [`Error::StateDatabase`] if it cannot be read, or is on a server.
     pub async fn applied_steps(&self, table_group: &str) -> Result<usize> {
         let action = format!("cannot read the version of the tables of `{table_group}`");
-        let count = async |query: &'static str, name: &str| {
-            let row = sqlx::query(query).bind(name.to_owned()).fetch_one(&self.pool).await?;
-            row.try_get::<i64, _>(0)
-        };
         let counted = async {
-            // The first migration creates the table.
-            match count("SELECT COUNT(*) FROM sqlite_master WHERE name = $1", "migration").await? {
-                0 => Ok(0),
-                _ => count("SELECT COUNT(*) FROM migration WHERE room = $1", table_group).await,
-            }
+            let mut connection = self.pool.acquire().await?;
+            count_applied_steps(&mut connection, table_group).await
         };
-        let count = counted.await.map_err(state_error(&action))?;
-        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+        counted.await.map_err(state_error(&action))
     }
 
     /// Migrates the tables of a table group: applies the steps that the database has not seen, in one transaction.
@@ -275,6 +267,63 @@ impl StateDatabase {
     }
 }
 
+/// The use of a SQLite file that is only read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateFileUse {
+    /// No process has it open and it has no write-ahead log. Nothing is created or changed beside it.
+    AtRest,
+    /// Other processes may have it open, or it has a write-ahead log, whose index beside it may be created or changed.
+    Open,
+}
+
+/// Returns the number of migration steps that were applied to a SQLite file for each table group, without writing to the
+/// file.
+///
+/// # Errors
+/// [`Error::StateDatabaseDamaged`] if it is damaged or not a SQLite file; [`Error::StateDatabase`] if it cannot be read.
+pub async fn read_applied_steps(
+    file: &Path,
+    file_use: StateFileUse,
+    table_groups: &[&str],
+) -> Result<Vec<usize>> {
+    install_database_drivers();
+    let location = escape_url_path(file);
+    let url = match file_use {
+        StateFileUse::AtRest => format!("sqlite://{location}?mode=ro&immutable=true"),
+        StateFileUse::Open => format!("sqlite://{location}?mode=ro"),
+    };
+    check_sqlite_file(file, &url).await?;
+    let action = format!("cannot read `{}`", file.display());
+    let counted = async {
+        let mut connection = AnyConnection::connect(&url).await?;
+        let mut counts = Vec::new();
+        for table_group in table_groups {
+            counts.push(count_applied_steps(&mut connection, table_group).await?);
+        }
+        connection.close().await?;
+        Ok(counts)
+    };
+    counted.await.map_err(state_error(&action))
+}
+
+/// Returns the number of migration steps that were applied to the tables of a group in SQLite.
+async fn count_applied_steps(
+    connection: &mut AnyConnection,
+    table_group: &str,
+) -> std::result::Result<usize, sqlx::Error> {
+    let mut count = async |query: &'static str, name: &str| {
+        let row = sqlx::query(query).bind(name.to_owned()).fetch_one(&mut *connection).await?;
+        row.try_get::<i64, _>(0)
+    };
+    // The first migration creates the table.
+    let count =
+        match count("SELECT COUNT(*) FROM sqlite_master WHERE name = $1", "migration").await? {
+            0 => 0,
+            _ => count("SELECT COUNT(*) FROM migration WHERE room = $1", table_group).await?,
+        };
+    Ok(usize::try_from(count).unwrap_or(usize::MAX))
+}
+
 /// Copies the SQLite file of a state database, which may be in use, as a consistent snapshot.
 ///
 /// # Errors
@@ -284,7 +333,7 @@ pub async fn copy_state_database(file: &Path, copy: &Path) -> Result<()> {
     let action = format!("cannot copy `{}`", file.display());
     let copied = async {
         let url = format!("sqlite://{}?mode=rw", escape_url_path(file));
-        let mut connection = sqlx::AnyConnection::connect(&url).await?;
+        let mut connection = AnyConnection::connect(&url).await?;
         let pragma = format!("PRAGMA busy_timeout = {}", SQLITE_BUSY_TIMEOUT.as_millis());
         connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragma))).await?;
         let vacuum = sqlx::query("VACUUM INTO $1").bind(copy.to_string_lossy().into_owned());
@@ -312,7 +361,7 @@ pub async fn probe_database_server(url: &str) -> Result<DatabaseServerInfo> {
     install_database_drivers();
     let action = "cannot connect to the database";
     let probe = async {
-        let mut connection = sqlx::AnyConnection::connect(url).await?;
+        let mut connection = AnyConnection::connect(url).await?;
         let query = "SELECT version(), CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)";
         let row = sqlx::query(query).fetch_one(&mut connection).await?;
         let (version, seconds) = (row.try_get::<String, _>(0)?, row.try_get::<i64, _>(1)?);
@@ -337,7 +386,7 @@ async fn check_sqlite_file(file: &Path, url: &str) -> Result<()> {
         "PRAGMA schema_version"
     };
     let checked = async {
-        let mut connection = sqlx::AnyConnection::connect(url).await?;
+        let mut connection = AnyConnection::connect(url).await?;
         let row = sqlx::query(check).fetch_optional(&mut connection).await?;
         // The other check returns a number.
         let check_result = row.and_then(|row| row.try_get::<String, _>(0).ok());

@@ -1,14 +1,13 @@
 //! The log of a program.
 
 use std::fs::OpenOptions;
-use std::io::IsTerminal;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
-use crate::CommandFault;
+use crate::{CommandFault, is_color_shown};
 
 /// Starts logging to standard error, or to the end of a file; `TYMPAN_LOG` sets the filter, such as `debug` or
 /// `tympan_dispatcher=trace`.
@@ -18,7 +17,8 @@ use crate::CommandFault;
 pub fn start_logging(file: Option<&Path>) -> Result<(), CommandFault> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TYMPAN_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,sqlx=warn"));
-    let is_terminal = file.is_none() && std::io::stderr().is_terminal();
+    // Colors are for terminals; in a file or a journal their escape codes would hide words from `grep`.
+    let is_colored = file.is_none() && is_color_shown(&std::io::stderr());
     let writer = match file {
         None => BoxMakeWriter::new(std::io::stderr),
         Some(file) => {
@@ -32,8 +32,7 @@ pub fn start_logging(file: Option<&Path>) -> Result<(), CommandFault> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)
-        // Colors are for terminals; in a file or a journal their escape codes would hide words from `grep`.
-        .with_ansi(is_terminal && std::env::var_os("NO_COLOR").is_none())
+        .with_ansi(is_colored)
         .with_target(false)
         // An error message about a log that cannot be written would go to the same log, and panic there.
         .log_internal_errors(false)

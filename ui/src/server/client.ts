@@ -23,6 +23,9 @@ export class ServerError extends Error {
   }
 }
 
+/** The value of `X-Requested-With`. Without it, a browser answers a 401 with a login dialog of its own. */
+const SCRIPT = "XMLHttpRequest";
+
 const UNREACHABLE = "The server cannot be reached. Check the connection and try again.";
 
 /** Signs the user in again after a 401. Resolves to true on success. */
@@ -128,6 +131,7 @@ function sendFormOnce<T>(url: string, form: FormData, { onprogress, signal }: Fo
     const abort = () => request.abort();
     request.open("POST", url);
     request.setRequestHeader("Accept", "application/json");
+    request.setRequestHeader("X-Requested-With", SCRIPT);
     request.setRequestHeader("X-CSRF-Token", state.csrf);
     request.upload.onprogress = ({ loaded }) => onprogress?.(loaded);
     request.onabort = () => reject(new DOMException("The upload was canceled.", "AbortError"));
@@ -204,7 +208,7 @@ async function answered<T>(url: string, init: RequestInit): Promise<{ value: T; 
 
 /** Sends a request. Returns successful responses only; throws a `ServerError` otherwise. */
 async function reach(url: string, init: RequestInit): Promise<Response> {
-  const headers = { Accept: "application/json", ...init.headers };
+  const headers = { Accept: "application/json", "X-Requested-With": SCRIPT, ...init.headers };
   let response: Response;
   try {
     response = await fetch(url, { ...init, headers, credentials: "same-origin", cache: "no-store" });

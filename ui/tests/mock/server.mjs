@@ -56,6 +56,10 @@ export async function startMock({ port = 0 } = {}) {
   };
   const server = createServer((request, response) => {
     handle(state, request, response).catch((error) => {
+      // A browser that gets this challenge waits for its own login dialog, so that a test of it never ends.
+      if (error.status === 401 && request.headers["x-requested-with"] !== "XMLHttpRequest") {
+        response.setHeader("WWW-Authenticate", "Basic");
+      }
       sendJson(response, error.status ?? 500, {
         error: error.message,
         detail: error.message,

@@ -9,6 +9,7 @@
 mod blobs;
 mod clone;
 mod content_home;
+mod diagnosis;
 mod opening;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -54,6 +54,28 @@ async fn a_stranger_cannot_keep_the_owner_out() {
     assert_eq!(owner.status, 200, "{owner:?}");
 }
 
+/// With the challenge `Basic`, a browser would open a dialog above the login of the interface.
+#[tokio::test]
+async fn only_navigations_and_programs_are_challenged_for_a_password() {
+    let author = TestInstance::author().await;
+    let challenge = async |headers: &[(&str, &str)]| {
+        let mut request = author.request(Method::GET, "/api/v1/me");
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let reply = request.send().await;
+        assert_eq!(reply.status, StatusCode::UNAUTHORIZED);
+        reply.header("www-authenticate").split(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(challenge(&[]).await, "Basic");
+    assert_eq!(challenge(&[("sec-fetch-mode", "navigate")]).await, "Basic");
+    assert_eq!(challenge(&[("sec-fetch-mode", "cors")]).await, "Session");
+    assert_eq!(challenge(&[("x-requested-with", "XMLHttpRequest")]).await, "Session");
+    let wrong = login_request(&author, "203.0.113.7", "admin", "wrong");
+    let wrong = wrong.header("x-requested-with", "XMLHttpRequest").send().await;
+    assert!(wrong.header("www-authenticate").starts_with("Session "), "{wrong:?}");
+}
+
 #[tokio::test]
 async fn a_made_up_browser_helps_nobody() {
     let author = TestInstance::author().await;

@@ -43,6 +43,23 @@ impl FileDisk {
         Self { dir: dir.into(), is_read_only: true }
     }
 
+    /// Returns true if a process has locked the folder. Nothing in it is created or changed.
+    ///
+    /// # Errors
+    /// An error of the operating system.
+    pub fn is_folder_locked(&self) -> io::Result<bool> {
+        let file = match File::open(self.path_of(LOCK_FILE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            file => file?,
+        };
+        // Shared, so that two processes that ask at the same time do not see each other.
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(false),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Returns an error if the disk is read-only.
     fn check_writable(&self) -> io::Result<()> {
         if self.is_read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }

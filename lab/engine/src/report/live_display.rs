@@ -41,6 +41,8 @@ pub struct LiveDisplay {
     last_line_second: u64,
     /// Number of board lines on the terminal.
     board_lines: usize,
+    /// True if lines have colors and bold type.
+    is_colored: bool,
     recent_window: LiveWindow,
     total_window: LiveWindow,
     label_windows: BTreeMap<Arc<str>, LiveWindow>,
@@ -148,6 +150,7 @@ impl LiveDisplay {
             elapsed_seconds: 0,
             last_line_second: 0,
             board_lines: 0,
+            is_colored: true,
             recent_window: LiveWindow::default(),
             total_window: LiveWindow::default(),
             label_windows: BTreeMap::new(),
@@ -155,6 +158,16 @@ impl LiveDisplay {
             cpu_by_worker: HashMap::new(),
             abort_goals: Vec::new(),
         }
+    }
+
+    /// Draws without colors and bold type.
+    pub fn disable_color(&mut self) {
+        self.is_colored = false;
+    }
+
+    /// Returns text in a style, an SGR parameter, unless the display has no colors.
+    fn styled(&self, style: &str, text: &str) -> String {
+        if self.is_colored { format!("\x1b[{style}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
     /// Sets the duration of the run if it is known only at the start.
@@ -268,7 +281,7 @@ impl LiveDisplay {
             .map_or_else(String::new, |duration| format!(" of {}", format_clock(duration)));
         let mean = whole.sample_count() as f64 / elapsed.as_secs_f64().max(0.001);
         let mut lines = vec![
-            format!("\x1b[1m{}\x1b[0m  {}{of}", self.title, format_clock(elapsed)),
+            format!("{}  {}{of}", self.styled("1", &self.title), format_clock(elapsed)),
             format!("rate      {:>9}/s  {}", recent.sample_count(), format_bars(&self.rate_curve)),
             format!("now       {}", recent.format_percentiles()),
             format!(
@@ -302,10 +315,14 @@ impl LiveDisplay {
     }
 
     /// Returns a warning if the generator is at its limits, by the thresholds of [`crate::report::result_validity`].
-    fn generator_warning(&self) -> &'static str {
+    fn generator_warning(&self) -> String {
         let is_late = self.recent_window.schedule_lag.quantile(0.99) > Duration::from_millis(10);
         let is_busy = Self::cpu_share(&self.recent_window, 1.0) > 85.0;
-        if is_late || is_busy { "  \x1b[33mnear its limits\x1b[0m" } else { "" }
+        if is_late || is_busy {
+            format!("  {}", self.styled("33", "near its limits"))
+        } else {
+            String::new()
+        }
     }
 
     fn format_label_lines(&self) -> Vec<String> {
@@ -475,6 +492,23 @@ mod tests {
         drop(live);
         assert_eq!(screen(&paper.text())[0], "a line");
         assert_eq!(screen(&paper.text()).concat(), "a line");
+    }
+
+    #[test]
+    fn a_board_without_colors_has_no_styles() {
+        let paper = CapturedOutput::default();
+        let mut live = LiveDisplay::new(Box::new(paper.clone()), LiveDisplayMode::Board, "x", None);
+        live.disable_color();
+        // The processor time of the interval is far above what one second has.
+        live.on_interval(&interval("one", 20, 1_000_000));
+        live.on_second();
+        drop(live);
+        let text = paper.text();
+        assert!(text.contains("near its limits"), "{text:?}");
+        let styles = text.split("\x1b[").skip(1).filter(|code| {
+            code.trim_start_matches(|letter: char| letter.is_ascii_digit()).starts_with('m')
+        });
+        assert_eq!(styles.count(), 0, "{text:?}");
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub(crate) struct LabUsersArgs {
     /// Response time of a request, such as `150ms`.
     #[arg(long, alias = "resp", value_name = "TIME", default_value = "0s")]
     pub(crate) response_time: String,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Converts a day's assets into megabytes per second, on average and at the peak.
@@ -41,4 +44,7 @@ pub(crate) struct LabUploadGoalArgs {
     pub(crate) size: String,
     #[command(flatten)]
     pub(crate) spread: WorkingDayArgs,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

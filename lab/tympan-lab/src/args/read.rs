@@ -86,6 +86,9 @@ pub(crate) struct LabCacheRatioArgs {
     /// Number of requests that reached the publisher, instead of logs.
     #[arg(long, value_name = "COUNT", requires = "total")]
     pub(crate) reached: Option<u64>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The numbers that are better: the same option for all commands that compare.

@@ -1,6 +1,5 @@
 //! `compare`: compares two series of numbers, reports, or programs that run alternately.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -11,7 +10,7 @@ use tympan_lab_tools::metric_comparison::{
 use tympan_lab_tools::paired_run;
 use tympan_lab_tools::paired_run::PairedRunOptions;
 use tympan_lab_tools::program::MeasuredProgram;
-use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, is_color_shown, say};
 
 use super::{lab_fault, read_text, tune};
 use crate::args::read::LabCompareArgs;
@@ -29,7 +28,7 @@ pub(super) fn run_compare(arguments: &LabCompareArgs) -> CommandOutcome {
     if arguments.json {
         say!("{}", json!({ "metrics": rows.iter().map(comparison_json).collect::<Vec<_>>() }));
     } else {
-        let is_colored = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let is_colored = is_color_shown(&std::io::stdout());
         rows.iter().for_each(|row| say!("{}", comparison_line(row, is_colored)));
     }
     let is_any = |verdict: ComparisonVerdict| rows.iter().any(|row| row.verdict() == verdict);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tympan_lab_engine::measurement::ServerLogJoin;
 use tympan_lab_engine::report::run_comparison;
 use tympan_lab_engine::{goal, report as reports};
@@ -369,10 +369,12 @@ pub(super) fn print_cache_ratio(arguments: &LabCacheRatioArgs) -> CommandOutcome
                  not answer",
             ));
         }
-        say!(
-            "{}",
-            calculator::CacheHitRatio { total_requests: total, publisher_requests: reached }
-        );
+        let ratio =
+            calculator::CacheHitRatio { total_requests: total, publisher_requests: reached };
+        match arguments.json {
+            true => say!("{}", ratio_json(&ratio)),
+            false => say!("{ratio}"),
+        }
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.access_log.is_empty() || arguments.request_log.is_empty() {
@@ -395,16 +397,29 @@ pub(super) fn print_cache_ratio(arguments: &LabCacheRatioArgs) -> CommandOutcome
             "--access-log contains no line of an access.log, so there is no ratio",
         ));
     }
-    say!("{}", report.cache_ratio());
-    if malformed > 0 {
-        say!("{malformed} malformed lines were ignored");
-    }
-    print_ratio_table("extension", &report.counts_per_extension);
-    print_ratio_table("folder", &report.counts_per_folder);
     let mut queries: Vec<_> = report.query_requests_per_path.iter().collect();
     queries.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    for (path, count) in queries.into_iter().take(10) {
-        say!("with a query string, so not cached by default: {count:>8} x {path}");
+    if arguments.json {
+        let mut body = ratio_json(&report.cache_ratio());
+        if let Some(members) = body.as_object_mut() {
+            members.insert("malformed_lines".to_owned(), json!(malformed));
+            members.insert("extensions".to_owned(), ratio_rows_json(&report.counts_per_extension));
+            members.insert("folders".to_owned(), ratio_rows_json(&report.counts_per_folder));
+            let row = |&(path, count): &(&String, &u64)| json!({ "path": path, "requests": count });
+            let queries: Vec<_> = queries.iter().map(row).collect();
+            members.insert("paths_with_query".to_owned(), json!(queries));
+        }
+        say!("{body}");
+    } else {
+        say!("{}", report.cache_ratio());
+        if malformed > 0 {
+            say!("{malformed} malformed lines were ignored");
+        }
+        print_ratio_table("extension", &report.counts_per_extension);
+        print_ratio_table("folder", &report.counts_per_folder);
+        for (path, count) in queries.into_iter().take(10) {
+            say!("with a query string, so not cached by default: {count:>8} x {path}");
+        }
     }
     if report.publisher_requests > report.total_requests {
         return Err(CommandFault::cannot_run(
@@ -413,6 +428,25 @@ pub(super) fn print_cache_ratio(arguments: &LabCacheRatioArgs) -> CommandOutcome
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn ratio_json(ratio: &calculator::CacheHitRatio) -> Value {
+    json!({
+        "requests": ratio.total_requests,
+        "reached_publish": ratio.publisher_requests,
+        "hit_share": ratio.hit_share(),
+    })
+}
+
+/// Returns the ratios by name, all of them.
+fn ratio_rows_json(rows: &BTreeMap<String, (u64, u64)>) -> Value {
+    rows.iter()
+        .map(|(name, &(total, reached))| {
+            let ratio =
+                calculator::CacheHitRatio { total_requests: total, publisher_requests: reached };
+            (name.clone(), ratio_json(&ratio))
+        })
+        .collect()
 }
 
 fn print_ratio_table(name: &str, rows: &BTreeMap<String, (u64, u64)>) {
@@ -438,7 +472,12 @@ pub(super) fn calculate_users(arguments: &LabUsersArgs) -> CommandOutcome {
         request_interval: every,
         response_time: duration_from_text(&arguments.response_time)?,
     };
-    say!("{users}");
+    if arguments.json {
+        let in_flight = (!users.response_time.is_zero()).then(|| users.in_flight());
+        say!("{}", json!({ "arrivals_per_second": users.arrival_rate(), "in_flight": in_flight }));
+    } else {
+        say!("{users}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -462,6 +501,18 @@ pub(super) fn calculate_upload_goal(arguments: &LabUploadGoalArgs) -> CommandOut
         window,
         peak_factor: peak_factor(share / 100.0, time / 100.0),
     };
+    if arguments.json {
+        say!(
+            "{}",
+            json!({
+                "average_mb_per_second": uploads.average_mb_per_second(),
+                "peak_mb_per_second": uploads.peak_mb_per_second(),
+                "peak_factor": uploads.peak_factor,
+                "peak_assets_per_minute": uploads.peak_assets_per_minute(),
+            })
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
     say!("average  {:.3} MB/s", uploads.average_mb_per_second());
     say!(
         "peak     {:.3} MB/s ({}x), {:.1} assets/min: the goal",

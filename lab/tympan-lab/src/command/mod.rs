@@ -35,7 +35,8 @@ use tympan_lab_engine::{goal, report};
 use tympan_lab_plan::goal::LoadGoal;
 use tympan_notation::parse_duration;
 use tympan_terminal::{
-    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say, start_logging,
+    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, is_color_shown, say,
+    start_logging,
 };
 
 use self::log_watch::WatchedLogs;
@@ -221,7 +222,11 @@ fn live_display(title: &str, duration: Option<Duration>) -> LiveDisplay {
     let is_terminal = std::io::stderr().is_terminal()
         && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb");
     let form = if is_terminal { LiveDisplayMode::Board } else { LiveDisplayMode::Lines };
-    LiveDisplay::new(Box::new(std::io::stderr()), form, title, duration)
+    let mut live = LiveDisplay::new(Box::new(std::io::stderr()), form, title, duration);
+    if !is_color_shown(&std::io::stderr()) {
+        live.disable_color();
+    }
+    live
 }
 
 /// The options of a run's report.
