@@ -117,6 +117,39 @@
         return known === undefined ? undefined : known[1];
     }
 
+    // ---- Operations of the engine ----
+
+    // Most operations on lists and texts never ask whether to go on: long ones are counted before they begin.
+    const LONG = 256;
+    function countOperations(prototype, short, countItems) {
+        for (const name of Object.getOwnPropertyNames(prototype)) {
+            const operation = prototype[name];
+            if (typeof operation !== "function" || short.includes(name)) continue;
+            define(prototype, name, {
+                [name](...values) {
+                    if (this != null) {
+                        const items = countItems(this, values);
+                        if (items > LONG) host.count(items);
+                    }
+                    return apply(operation, this, values);
+                },
+            }[name]);
+        }
+    }
+    const lengthOf = value => (isArray(value) || typeof value === "string" ? value.length : 0);
+    const NESTED = 1000;
+    countOperations(Array.prototype, ["constructor", "push", "pop", "at", "keys", "values", "entries"],
+        (list, values) => {
+            let items = list.length;
+            for (const value of values) items += lengthOf(value);
+            // The lists within a list, which `flat` and `join` visit.
+            for (let at = 0; at < NESTED && at < list.length; at++) items += lengthOf(list[at]);
+            return items;
+        });
+    // The parts of a text that are compared with another one may be as long as the other one.
+    countOperations(String.prototype, ["constructor", "charAt", "charCodeAt", "codePointAt", "at", "toString", "valueOf"],
+        (text, values) => text.length * (1 + lengthOf(values[0]) / 32) + text.length * lengthOf(values[1]) / 32);
+
     // ---- The clock, random numbers, and texts as programs ----
 
     const now = () => host.now();

@@ -95,14 +95,6 @@ pub(crate) fn option_map<'js>(
 }
 
 /// Decodes an argument that the bootstrap encoded.
-pub(crate) fn decode<'js>(
-    ctx: &Ctx<'js>,
-    state: &RealmState,
-    value: &Value<'js>,
-) -> rquickjs::Result<HtlValue> {
-    decode_nested(ctx, state, value, 0)
-}
-
 fn decode_nested<'js>(
     ctx: &Ctx<'js>,
     state: &RealmState,
@@ -121,12 +113,36 @@ fn decode_nested<'js>(
         DATE => Ok(date_value(pair.get(1)?)),
         LIST => {
             let items: Array<'js> = pair.get(1)?;
-            let items = items.iter::<Value<'js>>();
-            let items = items.map(|item| decode_nested(ctx, state, &item?, depth + 1));
-            Ok(HtlValue::List(items.collect::<rquickjs::Result<_>>()?))
+            decode_items(ctx, state, &items, depth + 1).map(HtlValue::list)
         }
         _ => Ok(HtlValue::Null),
     }
+}
+
+/// Decodes the items of a list.
+pub(crate) fn decode_items<'js>(
+    ctx: &Ctx<'js>,
+    state: &RealmState,
+    list: &Array<'js>,
+    depth: u32,
+) -> rquickjs::Result<Vec<HtlValue>> {
+    let mut items = Vec::new();
+    for at in 0..list_length(list)? {
+        state.spend(ctx, 1)?;
+        items.push(decode_nested(ctx, state, &list.get(at)?, depth)?);
+    }
+    Ok(items)
+}
+
+/// Returns the length of a list, which `Array::len` gives for small ones only.
+fn list_length(list: &Array<'_>) -> rquickjs::Result<usize> {
+    let length: f64 = list.as_object().get("length")?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the length of a list is less than 2^32"
+    )]
+    Ok(length as usize)
 }
 
 /// Converts the value of a script to HTL.
@@ -165,6 +181,7 @@ impl<'js> ValueReader<'_, 'js> {
         if depth > MAX_DEPTH {
             return Err(too_deep(ctx));
         }
+        state.spend(ctx, 1)?;
         if value.is_string() && !is_well_formed(&value) {
             let to_text: Function<'js> = self.api.get("toText")?;
             let text: Value<'js> = to_text.call((value,))?;
@@ -173,11 +190,9 @@ impl<'js> ValueReader<'_, 'js> {
         if let Some(primitive) = primitive_to_htl(ctx, state, &value)? {
             return Ok(primitive);
         }
-        state.spend(ctx, 1)?;
         if let Some(list) = value.as_array() {
-            let length = list.len();
             let mut items = Vec::new();
-            for at in 0..length {
+            for at in 0..list_length(list)? {
                 let item: Value<'js> = list.get(at)?;
                 items.push(self.read(item, Value::new_undefined(ctx.clone()), depth + 1)?);
             }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rquickjs::{Array, Ctx, Exception, Function, Object, Value};
 use tympan_htl::{HostError, HtlObject, HtlValue};
 
-use crate::conversion::{decode, encode};
+use crate::conversion::{decode_items, encode};
 use crate::host::LogLevel;
 use crate::realm::{RealmState, compile};
 
@@ -51,9 +51,7 @@ fn add_object_functions<'js>(
             ctx.clone(),
             move |ctx: Ctx<'js>, number: usize, name: String, arguments: Array<'js>| {
                 own.spend(&ctx, 1)?;
-                let arguments = arguments.iter::<Value<'js>>();
-                let arguments = arguments.map(|argument| decode(&ctx, &own, &argument?));
-                let arguments = arguments.collect::<rquickjs::Result<Vec<HtlValue>>>()?;
+                let arguments = decode_items(&ctx, &own, &arguments, 0)?;
                 let value = find_object(&ctx, &own, number)?.call(&name, &arguments);
                 encode_optional(&ctx, &own, value)
             },
@@ -142,6 +140,13 @@ fn add_script_functions<'js>(
             loaded.set(0, &*script.path)?;
             loaded.set(1, compile(&ctx, &own, &script)?)?;
             Ok::<_, rquickjs::Error>(loaded.into_value())
+        })?,
+    )?;
+    let own = Rc::clone(state);
+    functions.set(
+        "count",
+        Function::new(ctx.clone(), move |ctx: Ctx<'js>, items: f64| {
+            own.count_operation(&ctx, items)
         })?,
     )?;
     let own = Rc::clone(state);

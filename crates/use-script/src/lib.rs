@@ -21,6 +21,7 @@ mod conversion;
 mod error;
 mod host;
 mod host_function;
+mod limited_allocator;
 mod limits;
 mod realm;
 mod script_object;

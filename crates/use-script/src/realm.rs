@@ -14,6 +14,7 @@ use crate::conversion::{option_map, to_htl};
 use crate::error::{Error, Result};
 use crate::host::{UseScript, UseScriptHost};
 use crate::host_function::host_functions;
+use crate::limited_allocator::LimitedAllocator;
 use crate::limits::UseScriptLimits;
 
 /// What a realm has: the language without modules, threads, typed arrays and big integers.
@@ -48,6 +49,17 @@ const STEPS_PER_RUN: u64 = 100;
 /// So many bytes of text that enter or leave the engine, or are compiled, count as a step.
 const BYTES_PER_STEP: usize = 16;
 
+/// So many bytes that the engine allocates count as a step, once there are [`COUNTED_ALLOCATION_BYTES`].
+const ALLOCATED_BYTES_PER_STEP: usize = 64;
+const COUNTED_ALLOCATION_BYTES: usize = 4096;
+
+/// The memory for exceptions of exceeded limits.
+const RESERVED_MEMORY_BYTES: usize = 512 << 10;
+const MAX_RESERVED_ALLOCATION_BYTES: usize = 64 << 10;
+
+/// So many items of a list, or characters of a text, that an operation of the engine visits count as a step.
+const ITEMS_PER_STEP: u64 = 8;
+
 /// With less stack than this, nothing is run.
 const MIN_STACK_BYTES: usize = 32 << 10;
 
@@ -77,6 +89,8 @@ impl UseScriptRealm {
             exceeded: Cell::new(None),
             started: Cell::new(Instant::now()),
             run_time: Cell::new(Duration::ZERO),
+            uncounted_bytes: Cell::new(0),
+            memory: Cell::new(0),
         });
         let name: Arc<str> = BOOTSTRAP_NAME.into();
         let engine_error = |error: rquickjs::Error| Error::Engine {
@@ -87,11 +101,13 @@ impl UseScriptRealm {
             .budget
             .spend_steps(STEPS_PER_REALM)
             .map_err(|limit| Error::Budget { place: begin(&name), limit })?;
-        let runtime = Runtime::new().map_err(engine_error)?;
-        runtime.set_memory_limit(limits.memory_bytes);
+        let allocator = LimitedAllocator(Rc::clone(&state));
+        let runtime = Runtime::new_with_alloc(allocator).map_err(engine_error)?;
         runtime.set_max_stack_size(limits.stack_bytes);
         let polled = Rc::clone(&state);
-        runtime.set_interrupt_handler(Some(Box::new(move || polled.is_interrupted())));
+        runtime.set_interrupt_handler(Some(Box::new(move || {
+            polled.is_interrupted_after(STEPS_PER_POLL)
+        })));
         let context = Context::custom::<Intrinsics>(&runtime).map_err(engine_error)?;
         let api = context
             .with(|ctx| {
@@ -241,6 +257,10 @@ pub(crate) struct RealmState {
     started: Cell<Instant>,
     /// The time of all earlier runs.
     run_time: Cell<Duration>,
+    /// Bytes that were allocated and are not counted as steps yet.
+    uncounted_bytes: Cell<usize>,
+    /// Bytes that the engine has.
+    memory: Cell<usize>,
 }
 
 impl RealmState {
@@ -274,16 +294,62 @@ impl RealmState {
         self.objects.borrow().get(number).cloned()
     }
 
-    /// Returns true if the running script must end.
-    fn is_interrupted(&self) -> bool {
+    /// Counts steps and reads the clock; returns true if the running script must end.
+    fn is_interrupted_after(&self, steps: u64) -> bool {
         let run_time = self.run_time.get() + self.started.get().elapsed();
         if self.exceeded.get().is_none()
-            && self.spend_steps(STEPS_PER_POLL).is_ok()
+            && self.spend_steps(steps).is_ok()
             && run_time > self.limits.run_time
         {
             self.exceeded.set(Some(ExceededLimit::RunTime));
         }
         self.exceeded.get().is_some()
+    }
+
+    /// Counts an operation of the engine on this number of items or characters.
+    pub(crate) fn count_operation(&self, ctx: &Ctx<'_>, items: f64) -> rquickjs::Result<()> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "what is out of range exceeds any budget, or counts nothing"
+        )]
+        let steps = items as u64 / ITEMS_PER_STEP;
+        if self.is_interrupted_after(steps) {
+            return Err(Exception::throw_message(ctx, "the limit of the script is exceeded"));
+        }
+        Ok(())
+    }
+
+    /// Returns true if the engine may take so many bytes, and counts them as steps.
+    ///
+    /// When a limit is exceeded, small allocations have a reserve: without memory for the exception that ends a script,
+    /// the engine would throw one that scripts catch.
+    pub(crate) fn may_allocate(&self, bytes: usize) -> bool {
+        let memory = self.memory.get().saturating_add(bytes);
+        if memory > self.limits.memory_bytes && !self.is_exceeded() {
+            return false;
+        }
+        let uncounted = self.uncounted_bytes.get().saturating_add(bytes);
+        // The engine itself also allocates while no script runs.
+        if !self.is_running.get() || uncounted < COUNTED_ALLOCATION_BYTES {
+            self.uncounted_bytes.set(uncounted);
+        } else {
+            self.uncounted_bytes.set(0);
+            self.is_interrupted_after((uncounted / ALLOCATED_BYTES_PER_STEP) as u64);
+        }
+        !self.is_exceeded()
+            || (bytes <= MAX_RESERVED_ALLOCATION_BYTES
+                && memory <= self.limits.memory_bytes.saturating_add(RESERVED_MEMORY_BYTES))
+    }
+
+    /// Counts memory that the engine took.
+    pub(crate) fn add_memory(&self, bytes: usize) {
+        self.memory.set(self.memory.get().saturating_add(bytes));
+    }
+
+    /// Counts memory that the engine gave back.
+    pub(crate) fn remove_memory(&self, bytes: usize) {
+        self.memory.set(self.memory.get().saturating_sub(bytes));
     }
 
     /// Returns true if a limit is exceeded.

