@@ -218,7 +218,7 @@ fn errors_name_script_line_and_column() {
         .with_script("a.js", "\n\nuse(function () { throw new RangeError('deep'); });");
     let (realm, _) = host.realm();
     let value = run(&realm, "use('a.js', function (a) {})");
-    assert_eq!(show(&value), "ERROR /apps/a.js:3:38: RangeError: deep");
+    assert_eq!(show(&value), "ERROR /apps/a.js:3:29: RangeError: deep");
     // A property that fails, fails when it is read.
     check(
         "use(() => ({ a: 1, get b() { throw new Error('no'); } }))",
