@@ -64,10 +64,8 @@ fn a_script_gives_values_that_are_escaped_by_position() {
 #[test]
 fn a_page_depends_on_exactly_what_its_javascript_reads() {
     let site = site(RenderMode::Publish, TEMPLATE, SCRIPT);
-    let request = RenderRequest {
-        recording: ReadRecording::Paths,
-        ..RenderRequest::get("/content/a.html")
-    };
+    let request =
+        RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get("/content/a.html") };
     let reads = site.render(&request).reads.dependencies();
     let is_affected = |change: &dyn Fn(&Site)| {
         let start = site.repository.snapshot().unwrap();
@@ -102,8 +100,12 @@ fn a_changed_script_is_run_at_the_next_request() {
     // Files of client libraries are for browsers.
     site.put(
         "/apps/shop/library",
-        Subtree::new("library", "cq:ClientLibraryFolder")
-            .with_child(file(&site.repository, "card.js", b"use(() => 1)", "text/javascript")),
+        Subtree::new("library", "cq:ClientLibraryFolder").with_child(file(
+            &site.repository,
+            "card.js",
+            b"use(() => 1)",
+            "text/javascript",
+        )),
     );
     site.script(
         "/apps/shop/card/card.html",
@@ -143,10 +145,16 @@ fn an_error_is_shown_to_authors_with_its_place_and_hides_the_component_from_visi
             "use(function () {\n  return { text: missing.name };\n});",
             "/apps/shop/card/card.js:2:18: ReferenceError: missing is not defined",
         ),
-        ("use(() => ({\n  text() {\n    throw new Error(\"late\");\n  }\n}))", "/apps/shop/card/card.js:3:"),
+        (
+            "use(() => ({\n  text() {\n    throw new Error(\"late\");\n  }\n}))",
+            "/apps/shop/card/card.js:3:",
+        ),
         ("use(() => ({\n  text: (;\n}))", "/apps/shop/card/card.js:2:10: SyntaxError: "),
         ("use(function () {\n  for (;;) {}\n});", "the component takes more than 1000000 steps"),
-        ("use(() => ({ get text() { for (;;) {} } }))", "the component takes more than 1000000 steps"),
+        (
+            "use(() => ({ get text() { for (;;) {} } }))",
+            "the component takes more than 1000000 steps",
+        ),
     ] {
         let response = site(RenderMode::Author, template, script).get("/content/a.html");
         let text = body_text(&response);

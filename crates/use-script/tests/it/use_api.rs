@@ -222,6 +222,6 @@ fn errors_name_script_line_and_column() {
     // A property that fails, fails when it is read.
     check(
         "use(() => ({ a: 1, get b() { throw new Error('no'); } }))",
-        "{a: 1, b: ERROR /apps/test.js:1:45: Error: no}",
+        "{a: 1, b: ERROR /apps/test.js:1:40: Error: no}",
     );
 }
