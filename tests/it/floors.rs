@@ -46,6 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "core-components",
             "htl",
             "notation",
+            "use-script",
             "web",
         ],
     ),
@@ -73,6 +74,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("store", &["notation"]),
     ("terminal", &["notation"]),
     ("testkit", &["blobs", "notation", "store"]),
+    ("use-script", &["htl"]),
     ("web", &["notation"]),
 ];
 

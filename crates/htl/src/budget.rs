@@ -70,8 +70,11 @@ impl HtlBudget {
         }))
     }
 
-    /// Counts steps.
-    pub(crate) fn spend_steps(&self, steps: u64) -> Result<(), HtlLimit> {
+    /// Counts steps, those of this crate and those that a host takes for a script.
+    ///
+    /// # Errors
+    /// If fewer are left.
+    pub fn spend_steps(&self, steps: u64) -> Result<(), HtlLimit> {
         let left = self.0.steps_left.get().checked_sub(steps);
         self.0.steps_left.set(left.unwrap_or(0));
         left.map(|_| ()).ok_or(HtlLimit::Steps(self.0.limits.steps))

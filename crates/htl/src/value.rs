@@ -52,6 +52,24 @@ pub trait HtlObject: Any + fmt::Debug {
     /// If reading fails.
     fn property(&self, name: &str) -> Result<Option<HtlValue>, HostError>;
 
+    /// Returns true if a name stands for a method, for languages that have calls of methods. By default the names of
+    /// getters do: `getTitle`, `isEmpty`, `hasChildren`, `listChildren`.
+    fn has_method(&self, name: &str) -> bool {
+        ["get", "is", "has", "list"].iter().any(|prefix| {
+            let rest = name.strip_prefix(prefix).unwrap_or_default();
+            rest.starts_with(|first: char| first.is_ascii_uppercase())
+        })
+    }
+
+    /// Calls a method, for languages that have calls of methods; `None` if there is none. By default a method without
+    /// arguments is the property of its name.
+    ///
+    /// # Errors
+    /// If reading fails.
+    fn call(&self, name: &str, arguments: &[HtlValue]) -> Result<Option<HtlValue>, HostError> {
+        if arguments.is_empty() { self.property(name) } else { Ok(None) }
+    }
+
     /// Returns the item at an index, for objects that are sequences.
     ///
     /// # Errors

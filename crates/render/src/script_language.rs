@@ -19,3 +19,8 @@ impl ScriptLanguage {
         }
     }
 }
+
+/// Returns true if a file is a JavaScript, which draws nothing itself: HTL scripts use it.
+pub(crate) fn is_javascript_name(name: &str) -> bool {
+    name.ends_with(".js")
+}

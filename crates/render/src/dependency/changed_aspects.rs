@@ -17,7 +17,7 @@ use tympan_content::{
 use crate::Result;
 use crate::dependency::DependencySet;
 use crate::dependency::path_dependency::{ANY_PATH, PathAspects, PathDependency, hash_bytes};
-use crate::script_language::ScriptLanguage;
+use crate::script_language::{ScriptLanguage, is_javascript_name};
 
 /// Properties that map URLs to nodes or paths to URLs: they affect any link, on any page.
 const ROUTE_PROPERTIES: [&str; 6] = [
@@ -386,7 +386,7 @@ fn differ_in_property(old: BorrowedNode<'_>, new: BorrowedNode<'_>, name: &str) 
 
 /// Returns true if two states of a node differ only in the texts of scripts at or below it.
 fn differ_only_in_scripts(name: &str, old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> bool {
-    let is_script = ScriptLanguage::from_file_name(name).is_some();
+    let is_script = ScriptLanguage::from_file_name(name).is_some() || is_javascript_name(name);
     has_same_properties(old, new)
         && old.children().map(BorrowedNode::name).eq(new.children().map(BorrowedNode::name))
         && old.children().all(|child| {

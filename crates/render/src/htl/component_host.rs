@@ -1,15 +1,19 @@
 //! One component while its HTL script runs.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use tympan_content::JCR_CONTENT;
 use tympan_core_components::{AuthoringMode, ComponentResource};
 use tympan_htl::{HtlBudget, HtlValue};
+use tympan_use_script::{UseScriptLimits, UseScriptRealm};
 
 use super::authoring_finding::AuthoringFindings;
+use super::component_globals::ComponentGlobals;
 use super::model_context::SiteModelContext;
 use super::site_access::SiteAccess;
+use super::use_script_host::SiteUseScriptHost;
 use crate::dependency::content_reader::RequestFacts;
 use crate::page::template_structure::TemplateStructure;
 use crate::resource::ContentResource;
@@ -26,6 +30,8 @@ pub(super) struct HtlComponentHost {
     findings: AuthoringFindings,
     pub globals: HashMap<String, HtlValue>,
     pub language: OnceLock<String>,
+    /// The engine of the component's JavaScripts, once one is used.
+    realm: Option<UseScriptRealm>,
 }
 
 impl HtlComponentHost {
@@ -59,7 +65,31 @@ impl HtlComponentHost {
             findings: AuthoringFindings::default(),
             globals: HashMap::new(),
             language: OnceLock::new(),
+            realm: None,
         }
+    }
+
+    /// Returns what the variables of the component are made from.
+    pub(super) fn component_globals(&self) -> ComponentGlobals {
+        ComponentGlobals {
+            access: self.access.clone(),
+            model_resource: self.model_resource.clone(),
+            resource_path: self.frame.resource.path().as_str().into(),
+            selectors: Arc::clone(&self.frame.selectors),
+            mode: self.mode,
+        }
+    }
+
+    /// Returns the engine of the component's JavaScripts, and starts it at the first call.
+    pub(super) fn use_script_realm(&mut self) -> tympan_use_script::Result<UseScriptRealm> {
+        if let Some(realm) = &self.realm {
+            return Ok(realm.clone());
+        }
+        let host = SiteUseScriptHost::new(self.component_globals(), self.frame.resource.clone());
+        let limits = UseScriptLimits::default();
+        let realm = UseScriptRealm::new(Rc::new(host), self.budget.clone(), limits)?;
+        self.realm = Some(realm.clone());
+        Ok(realm)
     }
 
     /// Appends the findings for authors.

@@ -43,6 +43,11 @@ impl ScriptEngine for HtlEngine {
 
 /// Converts the error of a run to the failure of the component.
 fn component_failure(scope: &RenderScope, error: &Error) -> ComponentFailure {
+    if let Error::Host { source, .. } = error
+        && let Some(error) = source.downcast_ref::<tympan_use_script::Error>()
+    {
+        return use_script_failure(scope, error);
+    }
     match error {
         Error::Budget { limit: HtlLimit::Steps(_), .. } => {
             scope.raise_step_count(scope.max_component_steps());
@@ -66,4 +71,15 @@ fn component_failure(scope: &RenderScope, error: &Error) -> ComponentFailure {
             ComponentFailure::HtlError { place, message, source_text }
         }
     }
+}
+
+/// Converts the error of a JavaScript to the failure of the component.
+fn use_script_failure(scope: &RenderScope, error: &tympan_use_script::Error) -> ComponentFailure {
+    if let tympan_use_script::Error::Budget { limit: HtlLimit::Steps(_), .. } = error {
+        scope.raise_step_count(scope.max_component_steps());
+        return ComponentFailure::TooManyOwnSteps(scope.limits.max_component_steps);
+    }
+    let place = error.place().clone();
+    let source_text = scope.scripts.use_script_source(&place.script);
+    ComponentFailure::HtlError { place, message: error.message(), source_text }
 }

@@ -10,6 +10,7 @@
 //! of scripts (`script`).
 
 mod authoring_finding;
+mod component_globals;
 mod component_host;
 mod content_conversion;
 mod decoration;
@@ -26,6 +27,7 @@ mod resource_inclusion;
 mod responsive_grid;
 mod site_access;
 mod site_object;
+mod use_script_host;
 
 pub(crate) use engine::HtlEngine;
 pub(crate) use model_export::model_json;

@@ -121,6 +121,26 @@ impl HtlObject for PageView {
         }))
     }
 
+    fn call(&self, name: &str, arguments: &[HtlValue]) -> Result<Option<HtlValue>, HostError> {
+        let level = match arguments {
+            [] => return self.property(name),
+            [HtlValue::Integer(level)] => usize::try_from(*level).ok(),
+            // A filter of pages cannot be made in a script.
+            [HtlValue::Null, ..] if name == "listChildren" => return self.property(name),
+            _ => None,
+        };
+        let ends = self.path.match_indices('/').map(|(at, _)| at).skip(1).chain([self.path.len()]);
+        let ancestors: Vec<&str> = ends.filter_map(|end| self.path.get(..end)).collect();
+        let ancestor = level.and_then(|level| match name {
+            "getAbsoluteParent" => ancestors.get(level),
+            "getParent" => ancestors.iter().rev().nth(level),
+            _ => None,
+        });
+        let is_known = matches!(name, "getAbsoluteParent" | "getParent");
+        Ok(is_known
+            .then(|| ancestor.map_or(HtlValue::Null, |path| Self::value_at(&self.access, path))))
+    }
+
     fn items(&self) -> Result<Option<HtlItems>, HostError> {
         Ok(Some(Box::new(self.child_pages().into_iter().map(Ok))))
     }

@@ -99,6 +99,26 @@ impl HtlObject for PropertyMapView {
         })
     }
 
+    fn has_method(&self, name: &str) -> bool {
+        // A property with the name of a method hides it.
+        let is_method =
+            ["get", "containsKey", "keySet", "entrySet", "size", "isEmpty"].contains(&name);
+        is_method && self.value(name).is_none()
+    }
+
+    fn call(&self, name: &str, arguments: &[HtlValue]) -> Result<Option<HtlValue>, HostError> {
+        let key = arguments.first().map(HtlValue::to_text).unwrap_or_default();
+        Ok(match (name, arguments) {
+            ("get", [_, rest @ ..]) => {
+                let value = self.value(&key).map(|value| htl_content_value(&value));
+                Some(value.or_else(|| rest.first().cloned()).unwrap_or_default())
+            }
+            ("containsKey", [_]) => Some(HtlValue::Boolean(self.value(&key).is_some())),
+            (_, []) => self.property(name)?,
+            _ => None,
+        })
+    }
+
     fn items(&self) -> Result<Option<HtlItems>, HostError> {
         Ok(Some(Box::new(self.names().into_iter().map(|name| Ok(HtlValue::from(name))))))
     }

@@ -64,6 +64,21 @@ impl HtlObject for ScriptRequestView {
             _ => return Ok(None),
         }))
     }
+
+    fn call(&self, name: &str, arguments: &[HtlValue]) -> Result<Option<HtlValue>, HostError> {
+        let scope = &self.access.scope;
+        match (name, arguments) {
+            ("getParameter", [parameter]) => {
+                scope.reader.record_fact(RequestFacts::PARAMETERS);
+                let values = scope.request.parameters.values(&parameter.to_text());
+                let first = values.and_then(|values| values.first()).map(|value| value.as_str());
+                Ok(Some(HtlValue::from(first)))
+            }
+            ("getAttribute", [_]) => Ok(Some(HtlValue::Null)),
+            (_, []) => self.property(name),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// The parts of the URL, as `request.requestPathInfo` in scripts.

@@ -85,6 +85,21 @@ impl HtlObject for ResourceView {
         }))
     }
 
+    fn call(&self, name: &str, arguments: &[HtlValue]) -> Result<Option<HtlValue>, HostError> {
+        match (name, arguments) {
+            ("getChild", [path]) => {
+                let path = NodePath::new(self.resource.path())
+                    .ok()
+                    .and_then(|own| own.resolve(&path.to_text()).ok());
+                Ok(Some(
+                    path.map_or(HtlValue::Null, |path| Self::value_at(&self.access, path.as_str())),
+                ))
+            }
+            (_, []) => self.property(name),
+            _ => Ok(None),
+        }
+    }
+
     fn items(&self) -> Result<Option<HtlItems>, HostError> {
         let children = self.child_values().into_iter().map(Ok);
         Ok(Some(Box::new(children)))

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use tympan_content::{ChunkId, Snapshot, Viewer};
 use tympan_htl::{HtlDiagnostic, HtlScript};
+use tympan_use_script::UseScript;
 
 use super::declared_url_parts::DeclaredUrlParts;
 use super::index::{ScriptIndex, script_folders};
@@ -80,6 +81,8 @@ pub(crate) struct CompiledScripts {
     index: ScriptIndex,
     environment: Environment<'static>,
     htl_scripts: HashMap<String, CompiledHtl>,
+    /// The JavaScripts that HTL scripts use.
+    use_scripts: HashMap<String, UseScript>,
     failures: HashMap<String, ComponentFailure>,
     /// The original texts, for excerpts.
     originals: HashMap<String, Arc<RewrittenTemplate>>,
@@ -229,6 +232,11 @@ impl CompiledScripts {
         }
         let libraries = ClientLibrarySet::build(&set.client_libraries);
         let dictionaries = TranslationDictionaries::new(set.messages);
+        let use_scripts = set.use_scripts.into_iter().map(|(path, source)| {
+            let script = UseScript { path: path.as_str().into(), source: source.into() };
+            (path, script)
+        });
+        let use_scripts = use_scripts.collect();
         for (path, text) in set.scripts {
             if origins.contains_key(&path) || broken.contains_key(&path) {
                 continue;
@@ -246,6 +254,7 @@ impl CompiledScripts {
             index,
             environment,
             htl_scripts,
+            use_scripts,
             failures: broken,
             originals: origins,
             resolutions,
@@ -504,18 +513,51 @@ impl CompiledScripts {
     pub(crate) fn find_named_script(
         &self,
         reader: &ContentReader,
-        (resource_type, super_type): (&str, Option<&str>),
+        types: (&str, Option<&str>),
         naming_script: &str,
         name: &str,
     ) -> Option<Arc<ScriptInfo>> {
+        let path =
+            self.find_named_path(reader, types, naming_script, name, |path| self.has_script(path));
+        path.map(|path| self.script_info(&path))
+    }
+
+    /// Finds a JavaScript that another script names, as [`CompiledScripts::find_named_script`] does, and records it.
+    pub(crate) fn find_use_script(
+        &self,
+        reader: &ContentReader,
+        types: (&str, Option<&str>),
+        naming_script: &str,
+        name: &str,
+    ) -> Option<&UseScript> {
+        let exists = |path: &str| self.use_scripts.contains_key(path);
+        let path = self.find_named_path(reader, types, naming_script, name, exists)?;
+        let script = self.use_scripts.get(&path)?;
+        reader.record_script(&script.path);
+        Some(script)
+    }
+
+    /// Returns the text of a JavaScript.
+    pub(crate) fn use_script_source(&self, path: &str) -> Option<Arc<str>> {
+        self.use_scripts.get(path).map(|script| Arc::clone(&script.source))
+    }
+
+    /// Finds the path of a script that another one names, and records the searched folders.
+    fn find_named_path(
+        &self,
+        reader: &ContentReader,
+        (resource_type, super_type): (&str, Option<&str>),
+        naming_script: &str,
+        name: &str,
+        exists: impl Fn(&str) -> bool,
+    ) -> Option<String> {
         if name.starts_with('/') {
             let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
             self.record_script_folders(reader, folder, None);
             // A script of `/libs` is replaced by the one with the same path below `/apps`.
             let relative = relative_resource_type(name);
-            let overlaid = script_folders(relative).into_iter().find(|path| self.has_script(path));
-            let path = if self.has_script(name) { Some(name.to_owned()) } else { overlaid };
-            return path.map(|path| self.script_info(&path));
+            let overlaid = script_folders(relative).into_iter().find(|path| exists(path));
+            return if exists(name) { Some(name.to_owned()) } else { overlaid };
         }
         let naming_folder = naming_script.rsplit_once('/').map_or("", |(folder, _)| folder);
         let naming_type = relative_resource_type(naming_folder);
@@ -529,13 +571,13 @@ impl CompiledScripts {
         let in_types = types
             .flat_map(|folder_type| script_folders(&folder_type))
             .filter_map(|folder| resolve_script_path(&folder, name))
-            .find(|path| self.has_script(path));
+            .find(|path| exists(path));
         let in_search_paths = || {
             let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
             self.record_script_folders(reader, folder, None);
-            script_folders(name).into_iter().find(|path| self.has_script(path))
+            script_folders(name).into_iter().find(|path| exists(path))
         };
-        in_types.or_else(in_search_paths).map(|path| self.script_info(&path))
+        in_types.or_else(in_search_paths)
     }
 
     /// Returns true if there is a script at a path.

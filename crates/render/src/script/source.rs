@@ -15,7 +15,7 @@ use super::index::SCRIPT_SEARCH_PATHS;
 use crate::client_library::ClientLibrarySource;
 use crate::i18n;
 use crate::response::stored_file::StoredFile;
-use crate::script_language::ScriptLanguage;
+use crate::script_language::{ScriptLanguage, is_javascript_name};
 use crate::{Error, Result};
 
 /// The texts of all scripts, and the settings of their types' nodes.
@@ -23,6 +23,8 @@ use crate::{Error, Result};
 pub struct ScriptSet {
     /// The text of each script, by its absolute path.
     pub scripts: BTreeMap<String, String>,
+    /// The text of each JavaScript outside client libraries, by its absolute path: HTL scripts use them.
+    pub use_scripts: BTreeMap<String, String>,
     /// The `sling:resourceSuperType` of each type that has one, by the absolute path of the type.
     pub super_types: BTreeMap<String, String>,
     /// The cache directives in `cache` of type folders, by absolute path.
@@ -105,6 +107,9 @@ impl RepositoryScriptSource {
             }
             "nt:file" if is_dictionary_path(path) => {
                 i18n::add_dictionary_file(&mut set.messages, path, &self.read_script_text(node)?);
+            }
+            "nt:file" if is_javascript_name(path) && !is_in_client_library(set, path) => {
+                set.use_scripts.insert(path.to_owned(), self.read_script_text(node)?);
             }
             "sling:MessageEntry" => i18n::add_dictionary_node(&mut set.messages, node)?,
             CLIENT_LIBRARY_TYPE => {
@@ -236,6 +241,13 @@ fn is_script_name(name: &str) -> bool {
     ScriptLanguage::from_file_name(name).is_some()
 }
 
+/// Returns true if a file lies in the folder of a client library.
+fn is_in_client_library(set: &ScriptSet, path: &str) -> bool {
+    let parent = |path| str::rsplit_once(path, '/').map(|(parent, _)| parent);
+    std::iter::successors(parent(path), |path| parent(path))
+        .any(|folder| set.client_libraries.contains_key(folder))
+}
+
 /// Returns true if a file is read together with the scripts.
 fn is_source_file(path: &str) -> bool {
     is_script_name(path) || is_client_library_text(path) || is_dictionary_path(path)
@@ -354,6 +366,12 @@ impl ScriptSource for DirScriptSource {
         let scripts = files.iter().filter(|file| is_script_name(&file.node_path));
         let live: BTreeSet<_> = scripts.filter_map(|file| parent(&file.node_path)).collect();
         set.scripts.retain(|path, _| parent(path).is_none_or(|parent| !live.contains(&parent)));
+        let javascripts = files.iter().filter(|file| is_javascript_name(&file.node_path));
+        let live: BTreeSet<_> = live
+            .into_iter()
+            .chain(javascripts.filter_map(|file| parent(&file.node_path)))
+            .collect();
+        set.use_scripts.retain(|path, _| parent(path).is_none_or(|parent| !live.contains(&parent)));
         for file in files {
             let Ok(bytes) = std::fs::read(&file.file_path) else {
                 continue;
@@ -371,6 +389,8 @@ impl ScriptSource for DirScriptSource {
                 });
                 if let Some((source, relative)) = library {
                     source.files.insert(relative.to_owned(), text);
+                } else if is_javascript_name(path) {
+                    set.use_scripts.insert(file.node_path, text);
                 }
             }
         }

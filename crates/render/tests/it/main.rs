@@ -33,6 +33,7 @@ mod template_functions;
 mod templates;
 mod text_pictures;
 mod urls;
+mod use_scripts;
 mod wild;
 mod words;
 mod xss;
