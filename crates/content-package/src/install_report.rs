@@ -93,6 +93,8 @@ pub enum SkipReason {
     SameName,
     /// Its parent element only fixes the order, and the parent does not exist.
     ParentMissing,
+    /// It is a file whose bytes are not in the package.
+    NoBytes,
 }
 
 impl SkipReason {
@@ -111,6 +113,7 @@ impl SkipReason {
             Self::Superseded => "another element describes the same node",
             Self::SameName => "a sibling has the same name; give one of them another",
             Self::ParentMissing => "its parent only specifies an order and does not exist",
+            Self::NoBytes => "a file whose bytes are not in the package",
         }
     }
 }

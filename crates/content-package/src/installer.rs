@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 
 use tympan_content::{
-    ADMIN_USER, BlobId, Error as ContentError, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property,
-    Subtree, Value, ValueType, is_replication_stamp,
+    ADMIN_USER, BlobId, Error as ContentError, JCR_CONTENT, MIXIN_TYPES, NodePath, PRIMARY_TYPE,
+    Property, Subtree, Value, ValueType, is_replication_stamp,
 };
 
 use crate::account;
 use crate::archive::PackageArchive;
-use crate::content_package::{ContentPackage, is_nested_package};
+use crate::content_package::{ContentPackage, RESOURCE_NODE_TYPES, is_nested_package};
 use crate::filter::{FilterCoverage, ImportMode, PackageFilter};
 use crate::identifier::{AssignedIdentifier, UUID_PROPERTY};
 use crate::import_node::{ImportNode, ImportNodeKind, ImportProperty};
@@ -488,6 +488,8 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
             Some(SkipReason::ParentMissing)
         } else if node.primary_type() == Some("rep:Cache") {
             Some(SkipReason::Cache)
+        } else if is_file_without_bytes(node) {
+            Some(SkipReason::NoBytes)
         } else {
             None
         }
@@ -774,6 +776,16 @@ fn is_checked_in(properties: &BTreeMap<String, Property>, name: &str) -> bool {
 
 pub(crate) fn primary_type_of(properties: &BTreeMap<String, Property>) -> &str {
     properties.get(PRIMARY_TYPE).and_then(Property::first).and_then(Value::as_str).unwrap_or("")
+}
+
+/// Returns true if a node is a file, and the package has no bytes for it: they are mandatory, so that the file cannot be
+/// created. Projects keep the descriptions of large files beside their sources, and the bytes elsewhere.
+fn is_file_without_bytes(node: &ImportNode) -> bool {
+    let content = node.child(JCR_CONTENT).filter(|_| node.primary_type() == Some("nt:file"));
+    content.is_some_and(|content| {
+        content.primary_type().is_some_and(|name| RESOURCE_NODE_TYPES.contains(&name))
+            && !content.properties().contains_key("jcr:data")
+    })
 }
 
 /// Returns the type of a node for which the package names none: the default of its parent's type.

@@ -70,6 +70,12 @@ impl HtlBudget {
         }))
     }
 
+    /// Returns the number of steps that were taken.
+    #[must_use]
+    pub fn steps_taken(&self) -> u64 {
+        self.0.limits.steps - self.0.steps_left.get()
+    }
+
     /// Counts steps, those of this crate and those that a host takes for a script.
     ///
     /// # Errors

@@ -10,11 +10,11 @@ export type Pair = [name: string, value: string];
 /** The position of a new or moved node among its siblings. */
 export type Place = "first" | "last" | { before: string } | { after: string };
 
-/** Returns a new page in the format of the API. */
-export function pageNode(page: { title: string; resourceType: string; template: string | null }): unknown {
+/** Returns a new page in the format of the API; what it does not say, the server takes from its template. */
+export function pageNode(page: { title: string; resourceType?: string; template?: string | null }): unknown {
   const properties = {
     "jcr:title": page.title,
-    "sling:resourceType": page.resourceType,
+    ...(page.resourceType ? { "sling:resourceType": page.resourceType } : {}),
     ...(page.template ? { "cq:template": page.template } : {}),
   };
   return { type: "cq:Page", children: { "jcr:content": { type: "cq:PageContent", properties } } };

@@ -136,6 +136,11 @@ function answer(state, path, query) {
       return dialog(state, at);
     case "/api/v1/nodes":
       return nodeAnswer(find(state, at), at, Number(query.get("depth") ?? 0));
+    case "/api/v1/templates": {
+      const templates = [...(state.root.children.get("apps")?.children.get("demo").children.get("templates").children ?? [])];
+      const isAllowed = ([, { properties }]) => new RegExp(`^(?:${properties.allowedPaths})$`).test(`${at}/page`);
+      return { path: at, templates: templates.filter(isAllowed).map(([name]) => ({ path: `/apps/demo/templates/${name}` })) };
+    }
     case "/api/v1/privileges": {
       const isReadOnly = state.readOnly.some((one) => at === one || at.startsWith(`${one}/`));
       find(state, at);
@@ -345,7 +350,14 @@ function nodeChange(state, verb, path, query, sent) {
       const at = query.get("path");
       const siblings = find(state, parentOf(at)).children;
       if (siblings.has(nameOf(at))) throw new Refusal(412, `there is a node \`${at}\` already`);
-      siblings.set(nameOf(at), { ...nodeOf(sent), status: "draft" });
+      const made = nodeOf(sent);
+      const content = made.children.get("jcr:content");
+      const template = content?.properties["cq:template"];
+      if (template) {
+        const initial = structuredClone(find(state, `${template}/jcr:content`));
+        made.children.set("jcr:content", { ...initial, properties: { ...initial.properties, ...content.properties } });
+      }
+      siblings.set(nameOf(at), { ...made, status: "draft" });
       commit(state, "admin", [{ path: at, kind: "added" }]);
       return { path: at, etag: null };
     }

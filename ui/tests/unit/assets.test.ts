@@ -6,7 +6,7 @@ import { bytesIn, stagingName } from "../../src/assets/received";
 import german from "../../src/language/de_assets";
 import { kindOfField, tagId } from "../../src/parts/picker";
 import { parseRoute, assetsUrl, assetUrl } from "../../src/route";
-import { allowedAt, templateOf, type Template } from "../../src/screens/sites/templates";
+import { allowedOf, templateOf, type Template } from "../../src/screens/sites/templates";
 import { queryOf } from "../../src/screens/search/hits";
 import { rightsOf } from "../../src/state/rights.svelte";
 
@@ -120,28 +120,12 @@ describe("templates", () => {
     title: path,
     description: "",
     ranking: 100,
-    allowedPaths: [],
-    allowedParents: [],
-    allowedChildren: [],
     content: `${path}/jcr:content`,
     ...more,
   });
-  const place = { parent: "/content/site/en", parentTemplate: null, allowedTemplates: [] };
-  it("are allowed by path, parent and the page above", () => {
-    const here = template("/apps/t/a", { allowedPaths: ["/content/site/.*"], ranking: 20 });
-    const elsewhere = template("/apps/t/b", { allowedPaths: ["/content/site"] });
-    const child = template("/apps/t/c", { allowedParents: ["/apps/t/a"], ranking: 10 });
-    const all = [here, elsewhere, child];
-    expect(allowedAt(all, place)).toEqual([here]);
-    expect(allowedAt(all, { ...place, parentTemplate: "/apps/t/a" })).toEqual([child, here]);
-    expect(allowedAt(all, { ...place, allowedTemplates: ["/conf/.*"] })).toEqual([]);
-  });
-  it("are restricted by the children that the parent's template allows, unless it lists only components", () => {
-    const a = template("/apps/t/a");
-    const b = template("/apps/t/b");
-    const at = { ...place, parentTemplate: "/apps/t/home" };
-    expect(allowedAt([a, b, template("/apps/t/home", { allowedChildren: ["/apps/t/b"] })], at)).toEqual([b]);
-    expect(allowedAt([a, template("/apps/t/home", { allowedChildren: ["group:Site"], allowedPaths: ["/none"] })], at)).toEqual([a]);
+  it("are those that the server allows, by their ranking", () => {
+    const [a, b, c] = [template("/apps/t/a", { ranking: 20 }), template("/apps/t/b"), template("/apps/t/c", { ranking: 10 })];
+    expect(allowedOf([a, b, c], ["/apps/t/c", "/apps/t/a", "/apps/t/unknown"])).toEqual([c, a]);
   });
   it("need content, and must be enabled", () => {
     const of = (values: Record<string, string>) => templateOf("/conf/t", (name) => values[name] ?? null)?.content ?? null;

@@ -173,6 +173,10 @@ static TYPE_ASPECTS: LazyLock<PathAspects> = LazyLock::new(|| {
         .combine(PathAspects::property("sling:resourceSuperType"))
 });
 
+/// The folders of a configuration that contain its templates and policies.
+const TEMPLATES_FOLDER: &str = "/settings/wcm/templates/";
+const POLICIES_FOLDER: &str = "/settings/wcm/policies/";
+
 /// Reads content and records the reads.
 #[derive(Debug)]
 pub(crate) struct ContentReader {
@@ -192,6 +196,8 @@ pub(crate) struct ContentReader {
     failure: OnceLock<Error>,
     existence_aspects: PathAspects,
     type_aspects: PathAspects,
+    /// The folders of settings that render for all users, because a page has a template that uses them.
+    open_settings: Mutex<Vec<Box<str>>>,
 }
 
 impl ContentReader {
@@ -211,6 +217,33 @@ impl ContentReader {
             failure: OnceLock::new(),
             existence_aspects: *EXISTENCE_ASPECTS,
             type_aspects: *TYPE_ASPECTS,
+            open_settings: Mutex::default(),
+        }
+    }
+
+    /// Opens the template of a page that the viewer may read: its structure and mapping, and the policies of its
+    /// configuration, render for all users from now on, and so do its layouts. What else the template has, such as the
+    /// initial content of new pages, remains for those who may read it.
+    pub(crate) fn open_template(&self, template: &str) {
+        let template = template.trim_end_matches('/');
+        let Some((settings, _)) = template.split_once(TEMPLATES_FOLDER) else { return };
+        if !settings.starts_with("/conf/") {
+            return;
+        }
+        let folders = [
+            format!("{template}/structure/"),
+            format!("{template}/policies/"),
+            format!("{template}/cq:responsive/"),
+            format!("{template}/jcr:content/cq:responsive/"),
+            format!("{template}/initial/jcr:content/cq:responsive/"),
+            format!("{settings}{POLICIES_FOLDER}"),
+            format!("/conf/global{POLICIES_FOLDER}"),
+        ];
+        let mut open_settings = self.open_settings.lock();
+        for folder in folders {
+            if !open_settings.iter().any(|open_folder| **open_folder == folder) {
+                open_settings.push(folder.into());
+            }
         }
     }
 
@@ -595,9 +628,15 @@ impl ContentReader {
 
     /// Finds a node without recording.
     fn find_node(&self, path: &NodePath) -> Option<Node> {
-        let snapshot =
-            if is_component_path(path) { &self.component_snapshot } else { &self.snapshot };
+        let renders_for_all = is_component_path(path) || self.is_open_setting(path);
+        let snapshot = if renders_for_all { &self.component_snapshot } else { &self.snapshot };
         self.ok_or_record(snapshot.node(path)).flatten()
+    }
+
+    /// Returns true if a path lies in the settings of an open template.
+    fn is_open_setting(&self, path: &NodePath) -> bool {
+        path.as_str().starts_with("/conf/")
+            && self.open_settings.lock().iter().any(|folder| path.as_str().starts_with(&**folder))
     }
 
     /// Returns the root of the snapshot.
@@ -689,11 +728,7 @@ fn reads_accounts(path: &str, aspects: PathAspects) -> bool {
     }
 }
 
-/// Returns true if a path lies below components or page templates and their policies, which render for all users.
+/// Returns true if a path lies below components, which render for all users.
 fn is_component_path(path: &NodePath) -> bool {
-    let path = path.as_str();
-    let is_setting = |folder: &str| path.contains(folder);
-    ["/apps/", "/libs/"].iter().any(|root| path.starts_with(root))
-        || (path.starts_with("/conf/")
-            && ["/settings/wcm/templates/", "/settings/wcm/policies/"].into_iter().any(is_setting))
+    ["/apps/", "/libs/"].iter().any(|root| path.as_str().starts_with(root))
 }

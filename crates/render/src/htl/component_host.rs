@@ -92,6 +92,11 @@ impl HtlComponentHost {
         Ok(realm)
     }
 
+    /// Counts the steps so far, before other components of the page are rendered.
+    pub(super) fn count_steps(&self) {
+        self.access.scope.raise_step_count(self.budget.steps_taken());
+    }
+
     /// Appends the findings for authors.
     pub(super) fn write_findings(&self, out: &mut Vec<u8>) {
         self.findings.write(out);

@@ -21,7 +21,7 @@ impl ScriptEngine for HtlEngine {
         let EngineRun { scope, resource, script, selectors, output } = run;
         let CompiledHtl { script: program, .. } = scope.scripts.htl_script(script.path())?;
         let budget = HtlBudget::new(HtlLimits {
-            steps: scope.max_component_steps(),
+            steps: scope.component_steps_left(),
             output_bytes: output.remaining_bytes as u64,
             depth: MAX_CALL_DEPTH,
         });
@@ -30,6 +30,7 @@ impl ScriptEngine for HtlEngine {
             HtlComponentHost::new(Arc::clone(scope), resource.clone(), selectors, budget.clone());
         let result = program.render(&mut host, &budget, &mut out);
         host.write_findings(&mut out);
+        scope.raise_step_count(budget.steps_taken());
         match result {
             Ok(()) => {
                 scope.count_output(out.len());
@@ -49,8 +50,10 @@ fn component_failure(scope: &RenderScope, error: &Error) -> ComponentFailure {
         return use_script_failure(scope, error);
     }
     match error {
+        Error::Budget { limit: HtlLimit::Steps(_), .. } if scope.steps_left() == 0 => {
+            ComponentFailure::TooManySteps(scope.limits.max_steps)
+        }
         Error::Budget { limit: HtlLimit::Steps(_), .. } => {
-            scope.raise_step_count(scope.max_component_steps());
             ComponentFailure::TooManyOwnSteps(scope.limits.max_component_steps)
         }
         Error::Budget { limit: HtlLimit::OutputBytes(_), .. } => {

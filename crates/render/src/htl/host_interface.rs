@@ -93,6 +93,7 @@ impl HtlHost for HtlComponentHost {
         inclusion: &ResourceInclusion<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), HostError> {
+        self.count_steps();
         let text = resource_inclusion::include_resource(self, inclusion);
         out.extend_from_slice(text.as_bytes());
         Ok(())
@@ -118,6 +119,7 @@ impl HtlHost for HtlComponentHost {
         if info.language() == ScriptLanguage::MiniJinja {
             let (resource, selectors) =
                 (self.frame.resource.clone(), Arc::clone(&self.frame.selectors));
+            self.count_steps();
             let text =
                 scope.render_resource(&resource, &info, selectors).unwrap_or_else(|failure| {
                     self.frame.render_failure(&failure, resource.path().as_str())

@@ -131,7 +131,15 @@ impl ComponentContext for SiteModelContext {
 
     fn property(&self, path: &str, name: &str) -> Option<ContentValue> {
         let node = self.node(path)?;
-        self.scope.reader.property(&node, name).map(|property| content_value(&property))
+        let value =
+            self.scope.reader.property(&node, name).map(|property| content_value(&property))?;
+        // Models look up the policies of a page's template themselves.
+        if name == "cq:template"
+            && let Some(template) = value.to_text()
+        {
+            self.scope.reader.open_template(&template);
+        }
+        Some(value)
     }
 
     fn property_names(&self, path: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The templates that authors may use for new pages.
+//! The templates that authors may use for new pages, and the content with which such pages begin.
 //!
 //! In: the page or folder that will contain the new page. Out: the templates that all rules allow:
 //!
@@ -34,6 +34,31 @@ pub struct PageTemplate {
 }
 
 impl PageTemplate {
+    /// Returns true if all rules allow a template for pages directly below a node.
+    ///
+    /// # Errors
+    /// If content cannot be read.
+    pub fn is_allowed_below(template: &Node, parent: &Node) -> Result<bool> {
+        let site_patterns = inherited_patterns(parent)?;
+        is_allowed(template, parent, template_of(parent)?.as_ref(), site_patterns.as_deref())
+    }
+
+    /// Returns the content with which the pages of a template begin: that of the page `initial` of an editable template,
+    /// else that of the template itself; `None` if the template has neither.
+    ///
+    /// # Errors
+    /// If content cannot be read.
+    pub fn initial_content(template: &Node) -> Result<Option<Node>> {
+        for part in ["initial/jcr:content", JCR_CONTENT] {
+            let node = template.snapshot().node(&template.path().resolve(part)?)?;
+            let content = node.filter(|node| node.text("sling:resourceType").is_some());
+            if content.is_some() {
+                return Ok(content);
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the templates that are allowed for pages directly below a node, by title.
     ///
     /// # Errors
@@ -41,12 +66,7 @@ impl PageTemplate {
     pub fn allowed_below(parent: &Node) -> Result<Vec<Self>> {
         let snapshot = parent.snapshot();
         let site_patterns = inherited_patterns(parent)?;
-        let parent_template =
-            parent.child(JCR_CONTENT)?.and_then(|content| content.text("cq:template"));
-        let parent_template = match parent_template.as_deref().map(NodePath::new) {
-            Some(Ok(path)) => snapshot.node(&path)?,
-            Some(Err(_)) | None => None,
-        };
+        let parent_template = template_of(parent)?;
         let mut templates = Vec::new();
         for path in snapshot.look_up_paths(LookupIndex::Type, "cq:Template")? {
             let Some(template) = snapshot.node(&path)? else { continue };
@@ -79,6 +99,15 @@ impl PageTemplate {
             description: text("jcr:description"),
             resource_type,
         })
+    }
+}
+
+/// Returns the template of a page.
+fn template_of(page: &Node) -> Result<Option<Node>> {
+    let template = page.child(JCR_CONTENT)?.and_then(|content| content.text("cq:template"));
+    match template.as_deref().map(NodePath::new) {
+        Some(Ok(path)) => page.snapshot().node(&path),
+        Some(Err(_)) | None => Ok(None),
     }
 }
 

@@ -41,6 +41,7 @@ impl TemplateStructure {
     /// Finds the structure of a page's template; `None` if the template is not editable.
     pub(crate) fn of_page_content(reader: &ContentReader, content: &Node) -> Option<Arc<Self>> {
         let template = reader.text_property(content, "cq:template")?;
+        reader.open_template(&template);
         let structure = format!("{}/structure/{JCR_CONTENT}", template.trim_end_matches('/'));
         let structure = reader.node_existence_at(&structure)?;
         Some(Arc::new(Self {

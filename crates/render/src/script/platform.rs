@@ -46,7 +46,7 @@ const EMPTY_TYPES: [&str; 6] = [
 /// The super types of types without scripts of their own.
 ///
 /// Components of the AMP extension without AMP are those that they extend.
-const PLATFORM_SUPER_TYPES: [(&str, &str); 12] = [
+const PLATFORM_SUPER_TYPES: [(&str, &str); 13] = [
     ("/libs/core/wcm/extensions/amp/components/page/v1/page", "core/wcm/components/page/v3/page"),
     (
         "/libs/core/wcm/extensions/amp/components/image/v2/image",
@@ -89,6 +89,8 @@ const PLATFORM_SUPER_TYPES: [(&str, &str); 12] = [
         "/libs/cq/experience-fragments/editor/components/buildingblock",
         "wcm/foundation/components/responsivegrid",
     ),
+    // The components between the paragraphs of a content fragment.
+    ("/libs/dam/cfm/components/grid", "wcm/foundation/components/responsivegrid"),
 ];
 
 /// Adds the scripts and super types of the platform to those of the repository.

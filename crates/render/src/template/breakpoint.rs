@@ -4,7 +4,7 @@
 //! each child has a `title` and a `width` in pixels. Output: the breakpoints, narrowest first.
 
 use minijinja::Value;
-use tympan_content::{Node, NodePath, Property};
+use tympan_content::{Node, Property};
 
 use crate::dependency::content_reader::ContentReader;
 use crate::page;
@@ -58,10 +58,10 @@ fn find_breakpoints(reader: &ContentReader, page: &Node) -> Vec<LayoutBreakpoint
 
 /// Finds the breakpoints of a page's template.
 fn template_breakpoints(reader: &ContentReader, content: &Node) -> Option<Node> {
-    let template = NodePath::new(&reader.text_property(content, "cq:template")?).ok()?;
-    let template = reader.node_existence(&template)?;
+    let template = reader.text_property(content, "cq:template")?;
+    reader.open_template(&template);
     TEMPLATE_PARTS.iter().find_map(|part| {
-        reader.descendant_existence(&template, &format!("{part}{BREAKPOINTS_FOLDER}"))
+        reader.node_existence_at(&format!("{template}/{part}{BREAKPOINTS_FOLDER}"))
     })
 }
 

@@ -347,6 +347,16 @@ impl RenderScope {
         self.state().lock().output_bytes += bytes;
     }
 
+    /// Returns the number of steps that are left to the page.
+    pub(crate) fn steps_left(&self) -> u64 {
+        self.limits.max_steps.saturating_sub(self.state().lock().step_count)
+    }
+
+    /// Returns the number of steps that a component may take which begins now.
+    pub(crate) fn component_steps_left(&self) -> u64 {
+        self.limits.max_component_steps.min(self.steps_left())
+    }
+
     /// Returns the maximum number of steps of one component.
     pub(crate) fn max_component_steps(&self) -> u64 {
         self.limits.max_component_steps.min(self.limits.max_steps)

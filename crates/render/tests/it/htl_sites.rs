@@ -1,8 +1,9 @@
 //! Sites whose components are written in HTL, as those of AEM: scripts, templates of pages, policies, both languages.
 
-use tympan_content::{Property, Subtree, Value};
+use tympan_content::{Property, Subtree, Value, ValueType, Viewer};
 use tympan_render::{
-    ChangedAspects, ReadRecording, RenderMode, RenderOutcome, RenderRequest, RenderResponse,
+    ChangedAspects, ReadRecording, RenderLimits, RenderMode, RenderOutcome, RenderRequest,
+    RenderResponse,
 };
 
 use crate::site::{Site, body_text, component, page, texts};
@@ -251,4 +252,104 @@ fn a_page_depends_on_exactly_what_its_scripts_read() {
     assert!(is_affected(&|site| site.script("/apps/base/text/text.html", "<p>new</p>")));
     assert!(is_affected(&|site| site.script("/apps/shop/text/text.html", "<p>nearer</p>")));
     assert!(is_affected(&|site| site.script("/apps/base/page/head.html", "<meta>")));
+}
+
+#[test]
+fn the_steps_of_all_components_of_a_page_count_together() {
+    let limits =
+        RenderLimits { max_steps: 200_000, max_component_steps: 50_000, ..RenderLimits::default() };
+    let site = Site::with_limits(RenderMode::Publish, limits);
+    site.script(
+        "/apps/t/page/page.html",
+        "before <sly data-sly-use.container=\"com.day.cq.wcm.foundation.TemplatedContainer\" \
+         data-sly-list.child=\"${container.structureResources}\"><sly data-sly-resource=\"${child.path @ \
+         resourceType=child.resourceType}\"></sly></sly>after",
+    );
+    let digits = "${[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}";
+    let list =
+        |name: &str, inner: &str| format!("<sly data-sly-list.{name}=\"{digits}\">{inner}</sly>");
+    let costly = list("a", &list("b", &list("c", "${c}")));
+    site.script("/apps/t/costly/costly.html", &costly);
+    let mut content = page("p", "P", "t/page");
+    for number in 0..1000 {
+        let part = component(&format!("part{number}"), "t/costly");
+        content.child_mut("jcr:content").unwrap().put_child(part);
+    }
+    site.put("/content/p", content);
+    let response = site.get("/content/p.html");
+    let text = body_text(&response);
+    assert_eq!(response.outcome, RenderOutcome::Ok);
+    let drawn = text.strip_prefix("before ").and_then(|text| text.strip_suffix("after"));
+    let drawn = drawn.unwrap_or_else(|| panic!("{text}"));
+    // Each digit took more than one step.
+    assert!((1000..=200_000).contains(&drawn.len()), "{text}");
+    assert!(response.failed_component_count > 800, "{}", response.failed_component_count);
+}
+
+/// Returns a policy with one entry, about reading by everyone.
+fn read_policy(entry_type: &str) -> Subtree {
+    let privileges = Property::List(ValueType::Name, vec![Value::Name("jcr:read".into())]);
+    let entry = Subtree::new("entry", entry_type)
+        .with_property("rep:principalName", "everyone")
+        .with_property("rep:privileges", privileges);
+    Subtree::new("rep:policy", "rep:ACL").with_child(entry)
+}
+
+#[test]
+fn settings_show_only_what_the_template_of_the_page_needs() {
+    let site = site(RenderMode::Publish);
+    add_template(&site);
+    add_page(&site, "a", "A");
+    let initial = component("jcr:content", "shop/page")
+        .with_child(component("draft", "shop/text").with_property("text", "A secret draft"));
+    site.put(
+        "/conf/shop/settings/wcm/templates/article/initial",
+        Subtree::new("initial", "cq:Page").with_child(initial),
+    );
+    let locked = component("text", "shop/text").with_property("text", "Another structure");
+    let other = component("jcr:content", "shop/page").with_child(locked);
+    site.put(
+        "/conf/other/settings/wcm/templates/plan/structure",
+        Subtree::new("structure", "cq:Page").with_child(other),
+    );
+    let note = node("note").with_property("text", "A note in a policy");
+    site.put("/conf/other/settings/wcm/policies/note", note);
+    site.put("/apps/shop/quote", component_node("Quote", None));
+    site.script(
+        "/apps/shop/quote/quote.html",
+        "<sly data-sly-resource=\"${properties.source @ resourceType='shop/text'}\"></sly>",
+    );
+    let sources = [
+        "/conf/shop/settings/wcm/templates/article/initial/jcr:content/draft",
+        "/conf/other/settings/wcm/templates/plan/structure/jcr:content/text",
+        "/conf/other/settings/wcm/policies/note",
+    ];
+    for (number, source) in sources.iter().enumerate() {
+        let quote = component("", "shop/quote").with_property("source", *source);
+        site.put(&format!("/content/a/jcr:content/root/main/quote{number}"), quote);
+    }
+    site.put("/rep:policy", read_policy("rep:GrantACE"));
+    let rendered = || {
+        let snapshot = site.repository.snapshot().unwrap().as_viewer(&Viewer::anonymous());
+        let request = RenderRequest {
+            recording: ReadRecording::Paths,
+            ..RenderRequest::get("/content/a.html")
+        };
+        body_text(&site.renderer().render(&snapshot, &request))
+    };
+    let secrets = ["A secret draft", "Another structure", "A note in a policy"];
+    let readable = rendered();
+    for secret in secrets {
+        assert!(readable.contains(secret), "{secret}: {readable}");
+    }
+    site.put("/conf/rep:policy", read_policy("rep:DenyACE"));
+    let text = rendered();
+    for secret in secrets {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+    // The page still has its structure and the styles of its policies.
+    for part in ["Locked header", "text--plain", "text--large text--red", "Own &amp; &lt;text&gt;"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod component_placement;
 pub(crate) mod form;
 pub(crate) mod incoming_blob;
 pub(crate) mod package_limits;
+pub(crate) mod page_creation;
 pub(crate) mod page_modification;
 pub(crate) mod property_protection;
 pub(crate) mod resource_put;

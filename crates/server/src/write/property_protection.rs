@@ -16,6 +16,9 @@ use tympan_content::{
 
 use crate::failure::{RequestFailure, Result};
 use crate::write::component_placement::PlacedComponents;
+use crate::write::page_creation::{
+    TEMPLATE_PROPERTY, complete_new_page, require_readable_template,
+};
 
 /// The property that makes a node a component.
 const RESOURCE_TYPE_PROPERTY: &str = "sling:resourceType";
@@ -101,8 +104,8 @@ impl RequestedProperties {
         }
     }
 
-    /// Returns an error for a change of a protected property, and for a component in a container that does not allow
-    /// it.
+    /// Returns an error for a change of a protected property, for a component in a container that does not allow it, and
+    /// for a new page whose template is not allowed there. New pages get the initial content of their templates.
     ///
     /// # Errors
     /// With the operation that named it; errors of the store.
@@ -123,7 +126,35 @@ impl RequestedProperties {
             };
             checked.map_err(|error| OperationRefusal::new(named.operation, error.into()))?;
         }
-        self.placed_components.check_placements(&states.before_unrestricted, &states.pending)
+        self.placed_components.check_placements(&states.before_unrestricted, &states.pending)?;
+        drop(states);
+        self.complete_new_pages(base, session)
+    }
+
+    /// Gives new pages the initial content of the templates that the request names for them.
+    fn complete_new_pages(
+        &self,
+        base: &Snapshot,
+        session: &mut Session,
+    ) -> Result<(), OperationRefusal> {
+        let named = self.properties.iter().filter(|named| named.name == TEMPLATE_PROPERTY);
+        for RequestedProperty { path, original_path, value, operation, .. } in named {
+            let refusal = |failure| OperationRefusal::new(*operation, failure);
+            let Some(template) = value.as_ref().and_then(Property::first) else { continue };
+            let template = template.to_text();
+            let before = base.node(original_path).map_err(|error| refusal(error.into()))?;
+            let is_same = before.as_ref().is_some_and(|before| {
+                before.text(TEMPLATE_PROPERTY).is_some_and(|before| before == template)
+            });
+            if is_same {
+                continue;
+            }
+            require_readable_template(base, session, &template).map_err(refusal)?;
+            if before.is_none() {
+                complete_new_page(session, path, &template).map_err(refusal)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns an error for a component in a container that does not allow it.

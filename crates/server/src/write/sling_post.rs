@@ -7,6 +7,7 @@ mod duplicate_upload;
 mod form_field;
 mod import;
 mod operation;
+mod page_command;
 mod response;
 
 use std::sync::Arc;
@@ -96,6 +97,9 @@ async fn handle_post(
         .decode_utf8()
         .map_err(|_| RequestFailure::bad_request("the path is not UTF-8"))?
         .into_owned();
+    let creates_page = path == page_command::PAGE_COMMAND_PATH;
+    let (path, fields) =
+        if creates_page { page_command::page_form(&fields)? } else { (path, fields) };
     let operation = fields.command_value(":operation").unwrap_or_default().to_owned();
     let condition = WriteCondition::of_headers(&parts.headers);
     if condition != WriteCondition::None && ReplicationAction::from_name(&operation).is_some() {
@@ -111,9 +115,15 @@ async fn handle_post(
         Some(action) => replicate_targets(instance, action, (path, fields), viewer).await?,
         None => {
             let work = move |instance: &Instance| {
-                operation::run_post_operation(
+                if creates_page {
+                    page_command::require_parent(instance, &viewer, &path)?;
+                }
+                let mut outcome = operation::run_post_operation(
                     instance, &operation, &path, &fields, &viewer, &condition,
-                )
+                )?;
+                // Clients of AEM expect this status of its command.
+                outcome.status = outcome.status.or(creates_page.then_some(StatusCode::OK));
+                Ok(outcome)
             };
             let outcome = instance.run_work(work).await?;
             increment(&instance.metrics.commits);

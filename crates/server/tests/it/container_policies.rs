@@ -214,7 +214,8 @@ fn policies_of_editable_templates_hold_for_the_editor_and_every_writer() {
     let root = mapping("shop/free/wide", json!({ "shop": of_type }));
     let mappings = node("nt:unstructured", json!({}), json!({ "root": root }));
     let policies = node("cq:Page", json!({}), json!({ "jcr:content": mappings }));
-    let template = node("cq:Template", json!({}), json!({ "policies": policies }));
+    let allowed = json!({ "allowedPaths": ["/content/.*"] });
+    let template = node("cq:Template", allowed, json!({ "policies": policies }));
     let wide = policy(json!(["group:Pictures", "/apps/shop/box", "/apps/shop/free"]));
     let lists = json!({
         "free": plain(json!({ "wide": wide })),

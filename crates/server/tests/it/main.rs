@@ -39,6 +39,7 @@ mod node_types;
 mod own_agents;
 mod package_manager;
 mod package_rights;
+mod page_creation;
 mod page_headers;
 mod page_listings;
 mod permissions;
