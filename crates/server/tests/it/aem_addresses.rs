@@ -192,6 +192,7 @@ async fn a_page_is_created_with_the_content_of_its_template() {
     assert_eq!(create("old", "Old", "/apps/static").await.0, 200);
     let old = "/content/site/old/jcr:content";
     assert_eq!(instance.property(old, "sling:resourceType"), "String site/old");
+    let powerless = instance.user("powerless", &[]).await;
     let before = instance.repository.head_root().unwrap();
     assert_eq!(create("", "", TEMPLATE).await.0, 400);
     assert_eq!(create("x", "X", "/conf/site/templates/none").await.0, 404);
@@ -199,7 +200,6 @@ async fn a_page_is_created_with_the_content_of_its_template() {
     assert_eq!(create("a/b", "X", TEMPLATE).await.0, 400);
     let form = [("cmd", "createPage"), ("parentPath", "/content/none"), ("label", "x")];
     assert_eq!(command(&instance, &editor, &form).await.0, 404);
-    let powerless = instance.user("powerless", &[]).await;
     let form = [("cmd", "createPage"), ("parentPath", "/content/site"), ("label", "x")];
     assert_eq!(command(&instance, &powerless, &form).await.0, 403);
     assert_eq!(instance.repository.head_root().unwrap(), before, "something was written");
