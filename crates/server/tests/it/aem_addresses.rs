@@ -44,6 +44,12 @@ async fn author() -> (TestInstance, String) {
         for at in ["site", "site/a", "site/b", "site/b/child", "site/c"] {
             put(&format!("/content/{at}"), page(at));
         }
+        let allowed = ["/conf/site/templates/.*", "/apps/static"];
+        let allowed = Property::parse_list(ValueType::String, allowed).unwrap();
+        session
+            .set_property(&path("/content/site/jcr:content"), "cq:allowedTemplates", allowed)
+            .unwrap();
+        let mut put = |at: &str, tree: Subtree| session.put_node(&path(at), tree).unwrap();
         let text = Subtree::new("text", "nt:unstructured")
             .with_property("link", "/content/site/b/child")
             .with_property("sling:resourceType", "site/text");
