@@ -11,6 +11,7 @@
 //!
 //! Not here: the choice of chunk and blob store; an opened `Repository` is passed in.
 
+mod aem;
 mod api;
 mod backup_log;
 mod change_follower;
@@ -25,6 +26,7 @@ mod page;
 mod presence_board;
 mod query;
 mod replication;
+mod resource_request;
 mod route;
 mod write;
 

@@ -44,8 +44,8 @@ use crate::login::throttle::LoginThrottle;
 
 /// The cookie with the session token.
 pub(crate) const SESSION_COOKIE: &str = "tympan-login";
-/// The header with the CSRF token.
-pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
+/// The headers with the CSRF token: that of this program, and AEM's.
+const CSRF_HEADERS: [&str; 2] = ["x-csrf-token", "csrf-token"];
 /// How long a verified Basic password is cached, by its hash.
 const BASIC_LOGIN_LIFETIME: Duration = Duration::from_secs(60);
 /// Maximum number of cached Basic passwords.
@@ -424,6 +424,11 @@ fn hash_password(password: &str) -> Result<String, PasswordHashError> {
     let mut salt = [0; 16];
     getrandom::fill(&mut salt)?;
     Ok(Argon2::default().hash_password_with_salt(password.as_bytes(), &salt)?.to_string())
+}
+
+/// Returns the CSRF token in the headers of a request.
+pub(crate) fn sent_csrf_token(headers: &HeaderMap) -> Option<&str> {
+    CSRF_HEADERS.iter().find_map(|name| headers.get(*name)).and_then(|value| value.to_str().ok())
 }
 
 /// Checks that a write that a browser could be tricked into sending repeats the CSRF token.

@@ -9,7 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, get, post, put};
 use axum::{Form, Json, Router, middleware};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
 use tympan_web::body_limit::{BodyLimit, limit_body};
@@ -22,11 +22,11 @@ use crate::login::{
 };
 use crate::observe::metrics::increment;
 use crate::observe::request_recorder::record_requests;
+use crate::resource_request::serve_resource;
 use crate::{
-    Instance, InstanceRole, api, observe::health, observe::manager_status, observe::timing,
-    package, page, page::author_headers, page::author_interface, page::visitor_form, query,
-    replication::publish_agent, replication::replication_receiver, replication::store_endpoint,
-    write::resource_put as sling_put, write::sling_post,
+    Instance, InstanceRole, aem, api, observe::health, observe::manager_status, observe::timing,
+    package, page::author_headers, page::author_interface, page::visitor_form, query,
+    replication::replication_receiver, replication::store_endpoint,
 };
 
 /// Returns the routes of an instance's main listener.
@@ -111,12 +111,14 @@ fn author_router() -> Router<Arc<Instance>> {
         .route("/manager/status", get(manager_status::serve_status_for_monitoring))
         .merge(package::package_routes())
         .merge(receive_routes())
+        .merge(aem::author_routes())
         .merge(api::author_routes())
 }
 
 fn publish_router() -> Router<Arc<Instance>> {
     Router::new()
         .merge(api::publish_routes())
+        .merge(aem::user_routes())
         .route("/handle404", get(crate::export::handle_missing_file))
         .merge(receive_routes())
 }
@@ -156,36 +158,6 @@ async fn limit_request_body(State(instance): State<Arc<Instance>>, request: Requ
     let timeout = instance.body_timeout;
     let BodyLimit(max) = BodyLimit::of_request(request.extensions());
     request.map(|body| Body::new(limit_body(body, max).with_idle_timeout(timeout)))
-}
-
-/// Handles all requests for content.
-async fn serve_resource(State(instance): State<Arc<Instance>>, request: Request) -> Response {
-    match *request.method() {
-        Method::GET | Method::HEAD => {
-            match tympan_render::ImageAddress::parse(request.uri().path()) {
-                Some(address) => crate::page::image::get_image(instance, request, address).await,
-                None if crate::export::is_export_request(&instance, request.uri()) => {
-                    crate::export::handle_missing_file(State(instance), request)
-                        .await
-                        .into_response()
-                }
-                None => page::get_page(State(instance), request).await,
-            }
-        }
-        Method::POST
-            if instance.role == InstanceRole::Publish
-                && !publish_agent::is_agent_address(request.uri().path()) =>
-        {
-            visitor_form::serve_visitor_form(&instance, request).await
-        }
-        Method::POST => sling_post::serve_post(State(instance), request).await.into_response(),
-        Method::PUT => sling_put::serve_put(State(instance), request).await,
-        _ => RequestFailure::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "this server supports only GET, HEAD, POST and PUT",
-        )
-        .into_response(),
-    }
 }
 
 /// Serves metrics on the main listener to users with monitoring permission.

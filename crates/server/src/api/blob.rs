@@ -1,10 +1,6 @@
 //! The bytes of a binary property: read as a stream with ranges, written as a stream in one commit.
 
-use std::io::Write as _;
-
-use bytes::Bytes;
 use http::{StatusCode, header};
-use http_body_util::BodyExt;
 use tempfile::NamedTempFile;
 use tympan_content::{JcrDate, NodePath, Property, Value};
 use tympan_render::{BlobBody, FileDelivery};
@@ -20,7 +16,7 @@ use crate::api::node::find_node;
 use crate::api::node_write::written_node_response;
 use crate::failure::{RequestFailure, Result};
 use crate::page::{add_delivery_headers, send_blob};
-use crate::write::incoming_blob::require_write_access;
+use crate::write::incoming_blob::{require_write_access, spool_body};
 use crate::write::page_modification::record_page_modification;
 use crate::write::property_protection::RequestedProperties;
 
@@ -118,25 +114,12 @@ fn read_blob(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
 /// Stores the request body in a property.
 fn write_blob(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let Some(mut body) = call.body_stream.lock().take() else {
-            return Err(RequestFailure::bad_request("the body is missing"));
-        };
-        let mut file = NamedTempFile::new_in(&call.instance.spool_folder)?;
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| RequestFailure::unreadable_body(&error))?;
-            if let Ok(piece) = frame.into_data() {
-                file = append_chunk(file, piece).await?;
-            }
-        }
+        let body = call.body_stream.lock().take();
+        let body = body.ok_or_else(|| RequestFailure::bad_request("the body is missing"))?;
+        let file = spool_body(&call.instance.spool_folder, body).await?;
         let instance = call.instance.clone();
         instance.run_work(move |instance| store_blob(instance, &call, &file)).await
     })
-}
-
-async fn append_chunk(mut file: NamedTempFile, piece: Bytes) -> Result<NamedTempFile> {
-    let written =
-        tokio::task::spawn_blocking(move || file.write_all(&piece).map(|()| file)).await?;
-    Ok(written?)
 }
 
 fn store_blob(instance: &Instance, call: &ApiRequest, file: &NamedTempFile) -> Result<ApiResponse> {

@@ -12,7 +12,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
-use percent_encoding::percent_decode;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
+use serde_json::Value;
 use tympan_content::{JcrDate, NodePath, Viewer, check_item_name};
 use tympan_web::body_limit::limit_body;
 use tympan_web::disconnect_detection::DisconnectDetection;
@@ -24,7 +25,7 @@ use crate::api::endpoint::{
 };
 use crate::api::{entity_tag, query};
 use crate::failure::{RequestFailure, Result};
-use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
+use crate::login::{RequestIdentity, check_csrf_token, check_request_origin, sent_csrf_token};
 use crate::query::require_queries_allowed;
 use crate::{Instance, InstanceRole};
 
@@ -83,8 +84,7 @@ async fn authenticate_request(
     };
     if endpoint.is_write() {
         identity.require_write_scope()?;
-        let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-        check_csrf_token(&identity, token)?;
+        check_csrf_token(&identity, sent_csrf_token(&parts.headers))?;
         check_request_origin(&identity, &parts.headers)?;
     }
     Ok(Some(identity))
@@ -124,6 +124,14 @@ async fn run_handler(
         body_stream: Mutex::new(stream),
         now: SystemTime::now(),
     };
+    run_endpoint(endpoint, instance, call).await
+}
+
+async fn run_endpoint(
+    endpoint: &'static Endpoint,
+    instance: &Arc<Instance>,
+    call: ApiRequest,
+) -> Result<ApiResponse> {
     match endpoint.handler {
         EndpointHandler::Blocking(work) => {
             instance.run_work(move |instance| work(instance, &call)).await
@@ -132,6 +140,44 @@ async fn run_handler(
         EndpointHandler::Route(_) => {
             Err(RequestFailure::new(StatusCode::NOT_FOUND, "this endpoint has its own handler"))
         }
+    }
+}
+
+/// Calls an endpoint for a request to another address. The caller has authenticated the user and, for a write, checked
+/// that no other site made the browser send it. Parameters are those of the query or the form; `body` is the JSON body,
+/// or null. Returns the JSON of the response, or null.
+///
+/// # Errors
+/// As the endpoint itself, with the same statuses.
+pub(crate) async fn call_endpoint(
+    endpoint: &'static Endpoint,
+    (instance, identity): (&Arc<Instance>, &RequestIdentity),
+    parameters: &[(&str, &str)],
+    body: &Value,
+) -> Result<Value> {
+    let definitions = match endpoint.body {
+        RequestBodySpec::Form(fields) => fields,
+        _ => endpoint.parameters,
+    };
+    let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let pairs =
+        parameters.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value)));
+    let parameters = parse_parameters(definitions, &pairs.collect::<Vec<_>>().join("&"))?;
+    let call = ApiRequest {
+        instance: Arc::clone(instance),
+        identity: Some(identity.clone()),
+        viewer: identity.viewer(),
+        peer: None,
+        disconnect_detection: None,
+        headers: HeaderMap::new(),
+        parameters,
+        json_body: if body.is_null() { Bytes::new() } else { body.to_string().into() },
+        body_stream: Mutex::new(None),
+        now: SystemTime::now(),
+    };
+    match run_endpoint(endpoint, instance, call).await? {
+        ApiResponse::Json(reply) => Ok(reply.value),
+        ApiResponse::Http(_) => Ok(Value::Null),
     }
 }
 

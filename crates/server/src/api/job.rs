@@ -3,7 +3,7 @@
 //! Restricted to administrators, because a job contains the data of any user's request. Queues are configured in
 //! content, so all processes and packages see what is set here.
 
-pub(super) mod queue;
+pub(crate) mod queue;
 mod statistics;
 
 use http::StatusCode;
@@ -26,7 +26,7 @@ use crate::failure::{RequestFailure, Result};
 /// Maximum number of jobs in a response.
 const MAX_LISTED_JOBS: u32 = 1000;
 /// Completes "only administrators may".
-const JOB_ADMINISTRATION: &str = "manage jobs";
+pub(crate) const JOB_ADMINISTRATION: &str = "manage jobs";
 
 const QUEUE_PARAMETER: EndpointParameter =
     EndpointParameter::new("queue", ParameterKind::NonEmptyText, "The name of a queue.");

@@ -50,13 +50,16 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, on};
+use serde_json::Value;
 
 pub(crate) use self::agent_queue::MAX_REQUEST_PATHS;
 pub(crate) use self::entity_tag::WriteCondition;
 pub(crate) use self::identity::MonitoringIdentity;
 use crate::Instance;
+pub(crate) use crate::api::endpoint::MAX_JSON_BYTES;
 use crate::api::endpoint::{Endpoint, EndpointHandler, EndpointMethod};
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Result};
+use crate::login::RequestIdentity;
 
 /// The endpoint tables of all modules.
 const ENDPOINT_TABLES: &[&[Endpoint]] = &[
@@ -97,6 +100,23 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
 /// Returns all endpoints.
 fn all_endpoints() -> impl Iterator<Item = &'static Endpoint> {
     ENDPOINT_TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// Calls the endpoint with an identifier for a request to another address, as
+/// [`endpoint_dispatch::call_endpoint`] does.
+///
+/// # Errors
+/// As the endpoint itself, with the same statuses.
+pub(crate) async fn call_endpoint(
+    caller: (&Arc<Instance>, &RequestIdentity),
+    id: &str,
+    parameters: &[(&str, &str)],
+    body: &Value,
+) -> Result<Value> {
+    let missing =
+        || RequestFailure::new(http::StatusCode::NOT_FOUND, format!("no endpoint `{id}`"));
+    let endpoint = all_endpoints().find(|endpoint| endpoint.id == id).ok_or_else(missing)?;
+    endpoint_dispatch::call_endpoint(endpoint, caller, parameters, body).await
 }
 
 /// Returns the routes of the endpoints that a publisher serves: queries and its own jobs.

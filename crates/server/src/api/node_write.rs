@@ -167,6 +167,9 @@ pub(crate) enum WriteOperation {
         node: SubmittedNode,
         #[serde(default, deserialize_with = "deserialize_present")]
         if_match: Option<String>,
+        /// `*`: the node must not exist yet.
+        #[serde(default, deserialize_with = "deserialize_present")]
+        if_none_match: Option<AnyNodeKeyword>,
     },
     /// Changes properties and children.
     Patch {
@@ -205,6 +208,13 @@ pub(crate) enum WriteOperation {
         #[serde(default, deserialize_with = "deserialize_present")]
         sibling: Option<String>,
     },
+}
+
+/// Stands for a node in any state.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) enum AnyNodeKeyword {
+    #[serde(rename = "*")]
+    Any,
 }
 
 /// The position of a node among its siblings.
@@ -287,6 +297,9 @@ impl WriteOperation {
     /// Takes the condition out of the operation.
     fn take_condition(&self) -> WriteCondition {
         let tags = match self {
+            Self::Put { if_none_match: Some(AnyNodeKeyword::Any), .. } => {
+                return WriteCondition::Absent;
+            }
             Self::Put { if_match, .. }
             | Self::Patch { if_match, .. }
             | Self::Delete { if_match, .. } => if_match,
@@ -301,7 +314,8 @@ fn put_node(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let node = call.parse_body()?;
         let path = call.path_parameter("path")?.to_string();
-        run_single_operation(call, WriteOperation::Put { path, node, if_match: None }).await
+        let operation = WriteOperation::Put { path, node, if_match: None, if_none_match: None };
+        run_single_operation(call, operation).await
     })
 }
 

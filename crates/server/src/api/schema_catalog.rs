@@ -99,6 +99,7 @@ fn batch_schema() -> Value {
                 ("path", path_schema()),
                 ("node", reference_schema("NewNode")),
                 ("ifMatch", text_schema()),
+                ("ifNoneMatch", json!({ "const": "*" })),
             ],
         ),
         operation_schema(

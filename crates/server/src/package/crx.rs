@@ -30,7 +30,7 @@ use super::{
 };
 use crate::Instance;
 use crate::failure::{RequestFailure, Result};
-use crate::login::{CSRF_HEADER, check_csrf_token};
+use crate::login::{check_csrf_token, sent_csrf_token};
 use crate::observe::metrics::increment;
 use crate::write::form::{self, FormFieldValue};
 use crate::write::package_limits::viewer_package_limits;
@@ -73,11 +73,7 @@ impl PackageManagerRequest {
         let mut parameters: PackageParameters = query_parameters(&parts);
         let mut received = None;
         if parts.method == Method::POST {
-            let header = parts
-                .headers
-                .get(CSRF_HEADER)
-                .and_then(|value| value.to_str().ok())
-                .map(str::to_owned);
+            let header = sent_csrf_token(&parts.headers).map(str::to_owned);
             // A wrong token in the header is refused before the body is read; a plain form contains the token as a
             // field.
             if header.is_some() {

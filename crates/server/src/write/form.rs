@@ -296,7 +296,7 @@ async fn read_file_part(
     Ok(FormUpload { file, name, media_type })
 }
 
-fn parse_urlencoded_form(bytes: &Bytes) -> Result<Vec<FormField>> {
+pub(crate) fn parse_urlencoded_form(bytes: &Bytes) -> Result<Vec<FormField>> {
     let decode = |part: &[u8]| -> Vec<u8> {
         let spaced: Vec<u8> =
             part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();

@@ -1,11 +1,15 @@
 //! Incoming files: detection of their media type and verification of their digest.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write as _};
+use std::path::Path;
 
+use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
+use http_body_util::BodyExt;
+use tempfile::NamedTempFile;
 use tympan_content::{BlobId, Error, NodePath, Privileges, Session, Snapshot};
 
 use crate::failure::{RequestFailure, Result};
@@ -43,6 +47,19 @@ pub(crate) fn detect_media_type(
     // A guess must not declare content that a browser would execute.
     let kind = kind.filter(|kind| !matches!(kind.mime_type(), "text/html" | "text/xml"));
     Ok(kind.map_or(DEFAULT_MEDIA_TYPE, |kind| kind.mime_type()).to_owned())
+}
+
+/// Writes a request body to a temporary file.
+pub(crate) async fn spool_body(spool_folder: &Path, mut body: Body) -> Result<NamedTempFile> {
+    let mut file = NamedTempFile::new_in(spool_folder)?;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| RequestFailure::unreadable_body(&error))?;
+        if let Ok(piece) = frame.into_data() {
+            let written = move || file.write_all(&piece).map(|()| file);
+            file = tokio::task::spawn_blocking(written).await??;
+        }
+    }
+    Ok(file)
 }
 
 /// Refuses bytes for a path where the viewer of a snapshot has no write permission, before the bytes are stored: a

@@ -3,23 +3,21 @@
 //! Below a folder the body becomes a file; if the path is a file or resource, its bytes are replaced. One request is
 //! one commit.
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
-use http_body_util::BodyExt;
 use tempfile::NamedTempFile;
 use tympan_content::{JCR_CONTENT, JcrDate, Node, NodePath, Property, Session, Subtree, Value};
 
 use crate::api::WriteCondition;
 use crate::failure::{RequestFailure, Result};
-use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
+use crate::login::{RequestIdentity, check_csrf_token, check_request_origin, sent_csrf_token};
 use crate::observe::metrics::increment;
 use crate::write::incoming_blob::{
-    detect_media_type, parse_digest_header, require_write_access, store_file,
+    detect_media_type, parse_digest_header, require_write_access, spool_body, store_file,
 };
 use crate::write::page_modification::record_page_modification;
 use crate::write::sling_post::refuse_service_address;
@@ -49,11 +47,10 @@ async fn handle_put(
         let message = "publish instances accept content from replication only";
         return Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
-    let (parts, mut body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let identity = instance.require_user(&parts).await?;
     check_request_origin(&identity, &parts.headers)?;
-    let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-    check_csrf_token(&identity, token)?;
+    check_csrf_token(&identity, sent_csrf_token(&parts.headers))?;
     if parts.headers.contains_key(header::CONTENT_RANGE) {
         return Err(RequestFailure::bad_request(
             "partial PUT is not supported; upload the file in chunks with POST",
@@ -62,15 +59,7 @@ async fn handle_put(
     let path = percent_encoding::percent_decode_str(parts.uri.path()).decode_utf8();
     let path = path.map_err(|_| RequestFailure::bad_request("the path is not UTF-8"))?;
     let path = NodePath::new(&path)?;
-    let mut file = NamedTempFile::new_in(&instance.spool_folder)?;
-    while let Some(frame) = body.frame().await {
-        if let Ok(piece) =
-            frame.map_err(|error| RequestFailure::unreadable_body(&error))?.into_data()
-        {
-            let written = move || file.write_all(&piece).map(|()| file);
-            file = tokio::task::spawn_blocking(written).await??;
-        }
-    }
+    let file = spool_body(&instance.spool_folder, body).await?;
     let (headers, user, at) = (parts.headers, identity.clone(), path.clone());
     let status = instance
         .run_work(move |instance| store_put_file(instance, &at, &headers, (&user, &file)))
@@ -79,7 +68,9 @@ async fn handle_put(
     Ok((status, path.to_string(), identity))
 }
 
-fn store_put_file(
+/// Stores a spooled body as the bytes of the file or resource at a path; creates a file in an existing folder. Returns
+/// whether it was created, as a status.
+pub(crate) fn store_put_file(
     instance: &Instance,
     path: &NodePath,
     headers: &HeaderMap,

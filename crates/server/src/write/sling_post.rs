@@ -7,7 +7,6 @@ mod duplicate_upload;
 mod form_field;
 mod import;
 mod operation;
-mod page_command;
 mod response;
 
 use std::sync::Arc;
@@ -20,15 +19,17 @@ use tympan_replicate::{ReplicationAction, ReplicationRequest, require_replicate_
 
 use crate::api::WriteCondition;
 use crate::failure::{RequestFailure, Result};
-use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
+use crate::login::{RequestIdentity, check_csrf_token, check_request_origin, sent_csrf_token};
 use crate::observe::metrics::increment;
 use crate::query::budget::ReadBudget;
 use crate::write::companion_request::{AccompaniedRequests, with_companions};
 use crate::write::form;
 pub(crate) use crate::write::sling_post::duplicate_upload::CREATE_ASSET_SERVLET_PID;
 pub(crate) use crate::write::sling_post::form_field::PostFields;
-pub(crate) use crate::write::sling_post::operation::refuse_service_address;
-use crate::write::sling_post::response::PostResponseOptions;
+pub(crate) use crate::write::sling_post::operation::{refuse_service_address, run_post_operation};
+pub(crate) use crate::write::sling_post::response::{
+    PostResponseOptions, failure_response, success_response,
+};
 use crate::{Instance, InstanceRole, api, replication::publish_agent};
 
 /// The result of a request, for its response.
@@ -37,7 +38,9 @@ pub(crate) struct PostOutcome {
     /// The target node of the request.
     pub(crate) path: String,
     /// True if the node was created.
-    is_created: bool,
+    pub(crate) is_created: bool,
+    /// The message of the response; the reason phrase of the status if there is none.
+    pub(crate) message: Option<String>,
     /// The response status, if the request specifies it.
     pub(crate) status: Option<StatusCode>,
     /// The changes: Sling's keyword and its arguments.
@@ -80,8 +83,7 @@ async fn handle_post(
     let (parts, body) = request.into_parts();
     let identity = instance.require_user(&parts).await?;
     check_request_origin(&identity, &parts.headers)?;
-    let header =
-        parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let header = sent_csrf_token(&parts.headers).map(str::to_owned);
     // A wrong token in the header is refused before the body is read; a plain form contains the token as a field.
     if header.is_some() {
         check_csrf_token(&identity, header.as_deref())?;
@@ -97,9 +99,6 @@ async fn handle_post(
         .decode_utf8()
         .map_err(|_| RequestFailure::bad_request("the path is not UTF-8"))?
         .into_owned();
-    let creates_page = path == page_command::PAGE_COMMAND_PATH;
-    let (path, fields) =
-        if creates_page { page_command::page_form(&fields)? } else { (path, fields) };
     let operation = fields.command_value(":operation").unwrap_or_default().to_owned();
     let condition = WriteCondition::of_headers(&parts.headers);
     if condition != WriteCondition::None && ReplicationAction::from_name(&operation).is_some() {
@@ -115,15 +114,9 @@ async fn handle_post(
         Some(action) => replicate_targets(instance, action, (path, fields), viewer).await?,
         None => {
             let work = move |instance: &Instance| {
-                if creates_page {
-                    page_command::require_parent(instance, &viewer, &path)?;
-                }
-                let mut outcome = operation::run_post_operation(
+                operation::run_post_operation(
                     instance, &operation, &path, &fields, &viewer, &condition,
-                )?;
-                // Clients of AEM expect this status of its command.
-                outcome.status = outcome.status.or(creates_page.then_some(StatusCode::OK));
-                Ok(outcome)
+                )
             };
             let outcome = instance.run_work(work).await?;
             increment(&instance.metrics.commits);

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tympan_content::{Repository, Subtree};
-use tympan_jobs::OsgiConfigWatcher;
 use tympan_jobs::workflow::{StepRegistry, WorkflowEngine, WorkflowHandler};
+use tympan_jobs::{JobQueues, OsgiConfigWatcher};
 use tympan_server::{InstanceOptions, InstanceRole};
 
 use crate::support::{PASSWORD, TestInstance, path};
@@ -95,6 +95,11 @@ impl BlockingInstance {
     /// Returns the runtime on which the instance works.
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.runtime
+    }
+
+    /// Returns the queues of jobs.
+    pub(crate) fn queues(&self) -> JobQueues {
+        self.configurator.worker().queues().clone()
     }
 
     /// Lets jobs run, among them the steps of workflows.

@@ -9,6 +9,7 @@
 mod access_matrix;
 mod accounts;
 mod activation_versions;
+mod aem_addresses;
 mod aem_sites;
 mod author_headers;
 mod backup_start;

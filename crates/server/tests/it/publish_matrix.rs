@@ -65,6 +65,11 @@ const ROWS: &[Row] = &[
     ("GET", "/sites.html", ABSENT),
     ("GET", "/login.html", ABSENT),
     ("GET", "/metrics", ABSENT),
+    ("GET", "/libs/granite/csrf/token.json", [200; 3]),
+    ("GET", "/libs/granite/security/currentuser.json", [200; 3]),
+    ("POST", "/bin/replicate.json", ABSENT),
+    ("GET", "/api/assets.json", ABSENT),
+    ("GET", "/system/console/configMgr", ABSENT),
     ("GET", "/ui/index.html", ABSENT),
     // Queries are for members, jobs and times for administrators.
     ("GET", "/api/v1/query?statement=SELECT%20*%20FROM%20%5Bnt:base%5D", MEMBERS),

@@ -1,8 +1,11 @@
 //! Job queues: their configuration, and whether they start jobs.
 
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tympan_content::{NodePath, Property, Session, Value as NodeValue, ValueType};
+use tympan_content::{NodePath, Property, Session, Value as NodeValue, ValueType, Viewer};
 use tympan_jobs::{
     MAIN_QUEUE, OSGI_CONFIG_NODE_TYPE, QUEUE_FACTORY, QueueConfig, TopicPattern, set_queue_property,
 };
@@ -23,7 +26,7 @@ use crate::failure::{RequestFailure, Result};
 /// Folder of the configurations that are created here, the same as that of AEM's console.
 const CONFIG_FOLDER: &str = "/apps/system/config";
 /// The properties of a queue that may be set.
-const QUEUE_PROPERTIES: &[&str] = &[
+pub(crate) const QUEUE_PROPERTIES: &[&str] = &[
     "queue.name",
     "queue.topics",
     "queue.type",
@@ -83,6 +86,12 @@ pub(crate) const QUEUE_ENDPOINTS: &[Endpoint] = &[
                 "topic",
                 ParameterKind::Texts,
                 "A topic of the queue. May be repeated.",
+            ),
+            EndpointParameter::new(
+                "pid",
+                ParameterKind::Name,
+                "The PID of the configuration: that of the factory, `-`, `~` or `.`, and a name. Default: \
+                 from the name of the queue.",
             ),
             SETTINGS_PARAMETER,
         ]),
@@ -299,10 +308,29 @@ fn add_queue(call: ApiRequest) -> PendingApiResponse {
             ("queue.topics".to_owned(), Value::from(topics)),
         ];
         settings.extend(submitted_settings(&call)?);
-        let pid = format!("{QUEUE_FACTORY}-{}", pid_suffix(&name));
-        store_settings(&call, format!("{CONFIG_FOLDER}/{pid}"), settings).await?;
+        let pid = match call.parameter("pid") {
+            Some(pid) if is_queue_pid(pid) => pid.to_owned(),
+            Some(_) => {
+                let message = format!("`pid` must be `{QUEUE_FACTORY}~` with a name");
+                return Err(RequestFailure::unprocessable(message));
+            }
+            None => format!("{QUEUE_FACTORY}-{}", pid_suffix(&name)),
+        };
+        store_settings((instance, &call.viewer), configuration_path(&pid), settings).await?;
         Ok(ApiResponse::json(json!({ "queue": name, "pid": pid })))
     })
+}
+
+/// Returns true if a PID is that of a queue which content configures.
+fn is_queue_pid(pid: &str) -> bool {
+    let name = pid.strip_prefix(QUEUE_FACTORY);
+    let name = name.and_then(|rest| rest.strip_prefix(['-', '~', '.']));
+    name.is_some_and(|name| !name.is_empty())
+}
+
+/// Returns the path of a configuration that is created here.
+pub(crate) fn configuration_path(pid: &str) -> String {
+    format!("{CONFIG_FOLDER}/{pid}")
 }
 
 /// Returns the suffix of a PID that identifies a queue.
@@ -329,9 +357,9 @@ fn change_queue(call: ApiRequest) -> PendingApiResponse {
                 return Err(RequestFailure::new(StatusCode::CONFLICT, message));
             }
             Some(path) => path.clone(),
-            None => format!("{CONFIG_FOLDER}/{}", config.pid),
+            None => configuration_path(&config.pid),
         };
-        store_settings(&call, path, settings).await?;
+        store_settings((&instance, &call.viewer), path, settings).await?;
         let worker = instance.configurator.worker();
         let set = worker.queue_set();
         let config = set.config_for_queue(&name).or_else(|| set.find_config(MAIN_QUEUE));
@@ -346,12 +374,12 @@ fn missing_queue_failure(name: &str) -> RequestFailure {
 }
 
 /// Stores properties of a configuration and applies them.
-async fn store_settings(
-    call: &ApiRequest,
+pub(crate) async fn store_settings(
+    (instance, viewer): (&Arc<Instance>, &Viewer),
     path: String,
     settings: Vec<(String, Value)>,
 ) -> Result<()> {
-    let (instance, viewer, now) = (call.instance.clone(), call.viewer.clone(), call.now);
+    let viewer = viewer.clone();
     instance
         .run_work(move |instance| {
             let path = NodePath::new(&path)?;
@@ -363,7 +391,7 @@ async fn store_settings(
             for (name, value) in &settings {
                 session.set_property(&path, name, setting_property(name, value))?;
             }
-            session.commit("configure a queue", now)?;
+            session.commit("change a configuration", SystemTime::now())?;
             instance.configurator.refresh_configs()?;
             Ok(())
         })
@@ -383,7 +411,7 @@ fn setting_property(name: &str, value: &Value) -> Property {
             Ok(number) => Property::Single(NodeValue::Double(number)),
             Err(_) => Property::text(text),
         },
-        ("queue.retries" | "queue.retrydelay" | "service.ranking", _) => {
+        ("queue.retries" | "queue.retrydelay" | "service.ranking" | "scheduler.period", _) => {
             match text.trim().parse() {
                 Ok(number) => Property::Single(NodeValue::Long(number)),
                 Err(_) => Property::text(text),

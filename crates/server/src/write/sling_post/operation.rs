@@ -260,6 +260,7 @@ impl PostOperation<'_> {
             }
         };
         let path = self.import_path(path, fields, &tree.name)?;
+        refuse_service_address(&path)?;
         path.as_str().clone_into(&mut self.outcome.path);
         if let Some(parent) = path.parent()
             && !self.session.has_node(&parent)?
@@ -326,6 +327,7 @@ impl PostOperation<'_> {
     /// Moves or copies a node or property.
     fn transfer_item(&mut self, from: &NodePath, to: &NodePath, is_move: bool) -> Result<()> {
         if self.session.has_node(from)? {
+            refuse_service_address(to)?;
             if self.session.has_node(to)? {
                 self.session.remove_node(to)?;
             }
@@ -370,6 +372,7 @@ impl PostOperation<'_> {
             Some(folder) => parent.resolve(folder)?.child(from.name())?,
             None => parent.resolve(dest)?,
         };
+        refuse_service_address(&to)?;
         if self.session.has_node(&to)? {
             if fields.command_value(":replace") != Some("true") {
                 return Err(tympan_content::Error::NodeExists(to).into());
@@ -457,10 +460,11 @@ impl PostOperation<'_> {
 }
 
 /// Folders whose paths are used as URLs of services.
-const SERVICE_FOLDERS: [&str; 5] = ["/bin", "/api", "/system", "/crx", "/login"];
+const SERVICE_FOLDERS: [&str; 7] = ["/bin", "/libs", "/system", "/mnt", "/crx", "/api", "/login"];
 
 /// Refuses to create a node at the URL of a service: a form sent to a service that does not exist here, such as a
-/// servlet of AEM, was not meant to become content.
+/// servlet of AEM, was not meant to become content. The JSON API and packages name the node path itself and may create
+/// nodes there, for those who have the right.
 ///
 /// # Errors
 /// Not found.

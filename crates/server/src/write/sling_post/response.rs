@@ -61,7 +61,8 @@ pub(crate) fn success_response(options: &PostResponseOptions, done: &PostOutcome
     }
     let usual = if done.is_created { StatusCode::CREATED } else { StatusCode::OK };
     let status = done.status.unwrap_or(usual);
-    let message = status.canonical_reason().unwrap_or("OK");
+    let reason = status.canonical_reason().unwrap_or("OK");
+    let message = done.message.as_deref().unwrap_or(reason);
     let mut response = outcome_response(options, done, status, message);
     if done.is_created
         && let Ok(location) = header::HeaderValue::from_str(&done.path)

@@ -8,6 +8,7 @@ use tympan_content::{
 };
 
 use super::PostOperation;
+use super::refuse_service_address;
 use super::target::find_url_node;
 use crate::failure::{RequestFailure, Result};
 use crate::write::form::FormUpload;
@@ -42,6 +43,9 @@ impl PostOperation<'_> {
         let folder = base.resolve(folder)?;
         let path = folder.child(name)?;
         require_write_access(&self.session.snapshot()?, &path)?;
+        if self.session.node(&path)?.is_none() {
+            refuse_service_address(&path)?;
+        }
         if self.session.node(&folder)?.is_none() {
             self.create_with_parents(&folder, None)?;
         }
@@ -239,6 +243,7 @@ impl PostOperation<'_> {
             return Err(RequestFailure::bad_request("no file was sent"));
         }
         require_write_access(&snapshot, &folder)?;
+        refuse_service_address(&folder)?;
         for (_, upload) in &fields.files {
             let path = folder.child(&upload.name)?;
             let original = self.upload_resource(upload, None)?;
