@@ -115,15 +115,17 @@ fn creation_operation(
     title: &str,
     template: Option<&NodePath>,
 ) -> Result<Value> {
-    let mut properties = json!({ "jcr:title": title });
-    if let Some(template) = template {
-        let node = snapshot.node(template)?;
-        if node.is_none_or(|node| node.primary_type() != "cq:Template") {
-            let message = format!("there is no template at `{template}`");
-            return Err(RequestFailure::new(StatusCode::NOT_FOUND, message));
+    let properties = match template {
+        None => json!({ "jcr:title": title }),
+        Some(template) => {
+            let node = snapshot.node(template)?;
+            if node.is_none_or(|node| node.primary_type() != "cq:Template") {
+                let message = format!("there is no template at `{template}`");
+                return Err(RequestFailure::new(StatusCode::NOT_FOUND, message));
+            }
+            json!({ "jcr:title": title, TEMPLATE_PROPERTY: template.as_str() })
         }
-        properties[TEMPLATE_PROPERTY] = template.as_str().into();
-    }
+    };
     let content = json!({ "type": "cq:PageContent", "properties": properties });
     let page = json!({ "type": "cq:Page", "children": { JCR_CONTENT: content } });
     Ok(json!({ "op": "put", "path": path.as_str(), "node": page, "ifNoneMatch": "*" }))
