@@ -20,6 +20,7 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("render-export", 4, 6),
     ("search", 2, 2),
     ("server", 4, 14),
+    ("use-script", 5, 5),
 ];
 
 type ModulePath = Vec<String>;

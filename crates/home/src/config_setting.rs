@@ -107,16 +107,31 @@ fn setting(key: &ConfigKeyInfo, path: String, value: &str, origin: SettingOrigin
     }
 }
 
-/// Replaces the password of a URL.
+/// Replaces the password of a URL, and the values of all parameters of its query: drivers read passwords and tokens from
+/// there, by names of their own.
 fn mask_password(value: &str) -> String {
-    let masked = value.split_once("://").and_then(|(scheme, rest)| {
-        let authority = rest.split(['/', '?', '"', '#']).next().unwrap_or(rest);
-        let (credentials, host) = authority.rsplit_once('@')?;
+    let Some((scheme, rest)) = value.split_once("://") else { return value.to_owned() };
+    let authority = rest.split(['/', '?', '"', '#']).next().unwrap_or(rest);
+    let behind = rest.get(authority.len()..).unwrap_or_default();
+    let credentials = authority.rsplit_once('@');
+    let masked = credentials.and_then(|(credentials, host)| {
         let (user, _) = credentials.split_once(':')?;
-        let behind = rest.get(authority.len()..)?;
-        Some(format!("{scheme}://{user}:***@{host}{behind}"))
+        Some(format!("{user}:***@{host}"))
     });
-    masked.unwrap_or_else(|| value.to_owned())
+    let authority = masked.unwrap_or_else(|| authority.to_owned());
+    format!("{scheme}://{authority}{}", mask_query(behind))
+}
+
+/// Replaces the values in the query of the part of a URL behind its authority.
+fn mask_query(behind: &str) -> String {
+    let Some((path, query)) = behind.split_once('?') else { return behind.to_owned() };
+    let end = query.find(['"', '#']).unwrap_or(query.len());
+    let (query, rest) = query.split_at(end);
+    let masked = query.split('&').map(|parameter| match parameter.split_once('=') {
+        Some((name, _)) => format!("{name}=***"),
+        None => parameter.to_owned(),
+    });
+    format!("{path}?{}{rest}", masked.collect::<Vec<_>>().join("&"))
 }
 
 /// A value of a file.
@@ -246,6 +261,22 @@ mod tests {
                 "mount[1].url = \"/b\" (line 13)",
             ]
         );
+    }
+
+    #[test]
+    fn passwords_in_urls_are_hidden() {
+        for (value, shown) in [
+            ("postgres://u:a@h/db?password=b&x", "postgres://u:***@h/db?password=***&x"),
+            (
+                "\"postgres://h/db?sslmode=require&sslpassword=b\"",
+                "\"postgres://h/db?sslmode=***&sslpassword=***\"",
+            ),
+            ("http://h/a?token=b#c", "http://h/a?token=***#c"),
+            ("http://u@h:1/a", "http://u@h:1/a"),
+            ("a?b=c", "a?b=c"),
+        ] {
+            assert_eq!(mask_password(value), shown);
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub struct UseScript {
 
 /// The urgency of a message that a script logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogLevel {
+pub enum ScriptLogLevel {
     /// `log.trace`, `log.debug`, `console.debug`.
     Debug,
     /// `log.info`, `console.log`, `console.info`.
@@ -54,5 +54,5 @@ pub trait UseScriptHost: fmt::Debug {
     fn random_seed(&self) -> u32;
 
     /// Writes a message to the log.
-    fn log(&self, level: LogLevel, script: &str, message: &str);
+    fn log(&self, level: ScriptLogLevel, script: &str, message: &str);
 }

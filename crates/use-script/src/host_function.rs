@@ -7,7 +7,7 @@ use rquickjs::{Array, Ctx, Exception, Function, Object, Value};
 use tympan_htl::{HostError, HtlObject, HtlValue};
 
 use crate::conversion::{decode_items, encode};
-use crate::host::LogLevel;
+use crate::host::ScriptLogLevel;
 use crate::realm::{RealmState, compile};
 
 /// Makes the object with all functions. They hold the state, and no value of the engine, which could never be freed.
@@ -161,10 +161,10 @@ fn add_script_functions<'js>(
             move |ctx: Ctx<'js>, level: i32, script: String, message: String| {
                 own.spend_bytes(&ctx, message.len())?;
                 let level = match level {
-                    0 => LogLevel::Debug,
-                    1 => LogLevel::Info,
-                    2 => LogLevel::Warn,
-                    _ => LogLevel::Error,
+                    0 => ScriptLogLevel::Debug,
+                    1 => ScriptLogLevel::Info,
+                    2 => ScriptLogLevel::Warn,
+                    _ => ScriptLogLevel::Error,
                 };
                 own.host.log(level, &script, &message);
                 Ok::<_, rquickjs::Error>(())

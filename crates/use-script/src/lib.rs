@@ -27,6 +27,6 @@ mod realm;
 mod script_object;
 
 pub use error::{Error, Result};
-pub use host::{LogLevel, UseScript, UseScriptHost};
+pub use host::{ScriptLogLevel, UseScript, UseScriptHost};
 pub use limits::UseScriptLimits;
 pub use realm::UseScriptRealm;

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::time::{Duration, SystemTime};
 
 use tympan_htl::{HostError, HtlValue};
-use tympan_use_script::{LogLevel, UseScript, UseScriptHost};
+use tympan_use_script::{ScriptLogLevel, UseScript, UseScriptHost};
 
 use super::component_globals::ComponentGlobals;
 use super::site_object::ResourceView;
@@ -62,12 +62,20 @@ impl UseScriptHost for SiteUseScriptHost {
         u32::try_from(hash >> 32).unwrap_or_default()
     }
 
-    fn log(&self, level: LogLevel, script: &str, message: &str) {
+    fn log(&self, level: ScriptLogLevel, script: &str, message: &str) {
         match level {
-            LogLevel::Debug => tracing::debug!(file = script, reason = message, "a script logs"),
-            LogLevel::Info => tracing::info!(file = script, reason = message, "a script logs"),
-            LogLevel::Warn => tracing::warn!(file = script, reason = message, "a script logs"),
-            LogLevel::Error => tracing::error!(file = script, reason = message, "a script logs"),
+            ScriptLogLevel::Debug => {
+                tracing::debug!(file = script, reason = message, "a script logs")
+            }
+            ScriptLogLevel::Info => {
+                tracing::info!(file = script, reason = message, "a script logs")
+            }
+            ScriptLogLevel::Warn => {
+                tracing::warn!(file = script, reason = message, "a script logs")
+            }
+            ScriptLogLevel::Error => {
+                tracing::error!(file = script, reason = message, "a script logs")
+            }
         }
     }
 }

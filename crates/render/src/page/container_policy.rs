@@ -22,6 +22,8 @@
 
 use tympan_content::{JCR_CONTENT, Node, NodePath, Result, Snapshot};
 
+use super::page_template_list::is_template_location;
+
 /// Search paths of components, in order.
 const COMPONENT_SEARCH_PATHS: [&str; 2] = ["/apps/", "/libs/"];
 /// The property with the allowed components.
@@ -64,8 +66,7 @@ impl ContainerPolicy {
     pub fn of_container(container: &Node) -> Result<Option<Self>> {
         let snapshot = container.snapshot();
         if let Some(content) = container.parent()?.filter(|above| above.name() == JCR_CONTENT)
-            && let Some(template) = content.text("cq:template")
-            && let Some(template) = find_node(snapshot, &template)?
+            && let Some(template) = find_template(&content)?
             && let Some(policy) = Self::from_allowed_children(&template)?
         {
             return Ok(Some(policy));
@@ -92,8 +93,7 @@ impl ContainerPolicy {
     fn template_policy(container: &Node) -> Result<Option<TemplatePolicy>> {
         let Some((content, names)) = path_in_page(container)? else { return Ok(None) };
         let snapshot = container.snapshot();
-        let Some(template) = content.text("cq:template") else { return Ok(None) };
-        let Some(template) = find_node(snapshot, &template)? else { return Ok(None) };
+        let Some(template) = find_template(&content)? else { return Ok(None) };
         let Some(mappings) = template.child("policies")? else { return Ok(None) };
         let Some(mappings) = mappings.child(JCR_CONTENT)? else { return Ok(None) };
         let mapping = policy_mapping(&mappings, &names, container.resource_type().as_deref())?;
@@ -310,6 +310,12 @@ fn find_node(snapshot: &Snapshot, path: &str) -> Result<Option<Node>> {
         // An invalid path, such as a type `nt:file`, names no component.
         Err(_) => Ok(None),
     }
+}
+
+/// Finds the template that a page's content names, at a path for templates.
+fn find_template(content: &Node) -> Result<Option<Node>> {
+    let path = content.text("cq:template").filter(|path| is_template_location(path));
+    path.map_or(Ok(None), |path| find_node(content.snapshot(), &path))
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@
 //! * `allowedParents` of the template has a pattern for the template of the parent;
 //! * `allowedChildren` of the parent's template has a pattern for the template's path.
 //!
-//! A rule whose property is missing allows everything. A malformed pattern allows nothing.
+//! A rule whose property is missing allows everything. A pattern that is malformed or too costly allows nothing. Nodes of
+//! the type `cq:Template` outside of the folders for templates are content, which its writers must not turn into rules.
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use tympan_content::{JCR_CONTENT, LookupIndex, Node, NodePath, Property, Result, Snapshot};
 
 /// The names of properties with patterns.
@@ -19,6 +20,14 @@ const ALLOWED_TEMPLATES: &str = "cq:allowedTemplates";
 const ALLOWED_PATHS: &str = "allowedPaths";
 const ALLOWED_PARENTS: &str = "allowedParents";
 const ALLOWED_CHILDREN: &str = "allowedChildren";
+
+/// The folders below which templates are looked for.
+const TEMPLATE_ROOTS: [&str; 3] = ["/apps/", "/conf/", "/libs/"];
+
+/// Maximum number of patterns of a property.
+const MAX_PATTERNS: usize = 200;
+/// Maximum size of a compiled pattern, in bytes: authors write them, and `\w{90}` takes a megabyte.
+const MAX_PATTERN_SIZE: usize = 128 << 10;
 
 /// A template for new pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +48,7 @@ impl PageTemplate {
     /// # Errors
     /// If content cannot be read.
     pub fn is_allowed_below(template: &Node, parent: &Node) -> Result<bool> {
-        let site_patterns = inherited_patterns(parent)?;
-        is_allowed(template, parent, template_of(parent)?.as_ref(), site_patterns.as_deref())
+        ParentRules::read(parent)?.allow(template)
     }
 
     /// Returns the content with which the pages of a template begin: that of the page `initial` of an editable template,
@@ -65,12 +73,11 @@ impl PageTemplate {
     /// If content cannot be read.
     pub fn allowed_below(parent: &Node) -> Result<Vec<Self>> {
         let snapshot = parent.snapshot();
-        let site_patterns = inherited_patterns(parent)?;
-        let parent_template = template_of(parent)?;
+        let rules = ParentRules::read(parent)?;
         let mut templates = Vec::new();
         for path in snapshot.look_up_paths(LookupIndex::Type, "cq:Template")? {
             let Some(template) = snapshot.node(&path)? else { continue };
-            if is_allowed(&template, parent, parent_template.as_ref(), site_patterns.as_deref())? {
+            if rules.allow(&template)? {
                 templates.push(Self::from_node(snapshot, &template)?);
             }
         }
@@ -102,47 +109,74 @@ impl PageTemplate {
     }
 }
 
+/// Returns true if a path is one at which templates are looked for.
+pub(crate) fn is_template_location(path: &str) -> bool {
+    TEMPLATE_ROOTS.iter().any(|root| path.starts_with(root))
+}
+
 /// Returns the template of a page.
 fn template_of(page: &Node) -> Result<Option<Node>> {
     let template = page.child(JCR_CONTENT)?.and_then(|content| content.text("cq:template"));
-    match template.as_deref().map(NodePath::new) {
+    match template.filter(|path| is_template_location(path)).as_deref().map(NodePath::new) {
         Some(Ok(path)) => page.snapshot().node(&path),
         Some(Err(_)) | None => Ok(None),
     }
 }
 
-/// Applies all rules to a template.
-fn is_allowed(
-    template: &Node,
-    parent: &Node,
-    parent_template: Option<&Node>,
-    site_patterns: Option<&[String]>,
-) -> Result<bool> {
-    let path = template.path().as_str();
-    let content = template.child(JCR_CONTENT)?;
-    let status = content.and_then(|content| content.text("status"));
-    if status.is_some_and(|status| status != "enabled") {
-        return Ok(false);
+/// The rules of a page or folder for the templates of the pages directly below it.
+struct ParentRules {
+    path: String,
+    template: Option<NodePath>,
+    /// `cq:allowedTemplates` of the nearest page that has it.
+    site_patterns: Option<PatternList>,
+    /// `allowedChildren` of the template, if it names templates.
+    children_patterns: Option<PatternList>,
+}
+
+impl ParentRules {
+    fn read(parent: &Node) -> Result<Self> {
+        let template = template_of(parent)?;
+        let children = template.as_ref().and_then(|template| patterns(template, ALLOWED_CHILDREN));
+        Ok(Self {
+            path: parent.path().as_str().trim_end_matches('/').to_owned(),
+            template: template.map(|template| template.path().clone()),
+            site_patterns: inherited_patterns(parent)?.map(|patterns| PatternList::new(&patterns)),
+            // The property also lists the components of a container.
+            children_patterns: children
+                .filter(|patterns| patterns.iter().any(|pattern| pattern.starts_with('/')))
+                .map(|patterns| PatternList::new(&patterns)),
+        })
     }
-    let is_editable = path.starts_with("/conf/");
-    let allowed_paths = patterns(template, ALLOWED_PATHS);
-    let is_of_site = match site_patterns {
-        Some(patterns) => matches_any(patterns, path),
-        None => !is_editable || allowed_paths.is_some(),
-    };
-    let below = format!("{}/page", parent.path().as_str().trim_end_matches('/'));
-    let is_at_path = allowed_paths.is_none_or(|patterns| {
-        matches_any(&patterns, parent.path().as_str()) || matches_any(&patterns, &below)
-    });
-    let is_below_template = patterns(template, ALLOWED_PARENTS).is_none_or(|patterns| {
-        parent_template.is_some_and(|above| matches_any(&patterns, above.path().as_str()))
-    });
-    let is_child = parent_template
-        .and_then(|above| patterns(above, ALLOWED_CHILDREN))
-        // The property also lists the components of a container.
-        .filter(|patterns| patterns.iter().any(|pattern| pattern.starts_with('/')))
-        .is_none_or(|patterns| matches_any(&patterns, path));
-    Ok(is_of_site && is_at_path && is_below_template && is_child)
+
+    /// Applies all rules to a template.
+    fn allow(&self, template: &Node) -> Result<bool> {
+        let path = template.path().as_str();
+        let content = template.child(JCR_CONTENT)?;
+        let status = content.and_then(|content| content.text("status"));
+        if !is_template_location(path) || status.is_some_and(|status| status != "enabled") {
+            return Ok(false);
+        }
+        let allowed_paths = patterns(template, ALLOWED_PATHS);
+        let is_of_site = match &self.site_patterns {
+            Some(patterns) => patterns.matches(path),
+            None => !path.starts_with("/conf/") || allowed_paths.is_some(),
+        };
+        let is_child =
+            self.children_patterns.as_ref().is_none_or(|patterns| patterns.matches(path));
+        if !is_of_site || !is_child {
+            return Ok(false);
+        }
+        let is_at_path = allowed_paths.is_none_or(|patterns| {
+            let patterns = PatternList::new(&patterns);
+            patterns.matches(if self.path.is_empty() { "/" } else { &self.path })
+                || patterns.matches(&format!("{}/page", self.path))
+        });
+        let is_below_template = patterns(template, ALLOWED_PARENTS).is_none_or(|patterns| {
+            let above = self.template.as_ref();
+            above.is_some_and(|above| PatternList::new(&patterns).matches(above.as_str()))
+        });
+        Ok(is_at_path && is_below_template)
+    }
 }
 
 /// Returns the patterns of the nearest page at or above a node.
@@ -166,11 +200,25 @@ fn patterns(node: &Node, name: &str) -> Option<Vec<String>> {
     (!patterns.is_empty()).then_some(patterns)
 }
 
-/// Returns true if a pattern matches the whole text.
-fn matches_any(patterns: &[String], text: &str) -> bool {
-    patterns.iter().any(|pattern| {
-        Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|pattern| pattern.is_match(text))
-    })
+/// The compiled patterns of a property.
+struct PatternList(Vec<Regex>);
+
+impl PatternList {
+    fn new(patterns: &[String]) -> Self {
+        let compiled = patterns.iter().take(MAX_PATTERNS).filter_map(|pattern| {
+            RegexBuilder::new(&format!("^(?:{pattern})$"))
+                .size_limit(MAX_PATTERN_SIZE)
+                .dfa_size_limit(MAX_PATTERN_SIZE)
+                .build()
+                .ok()
+        });
+        Self(compiled.collect())
+    }
+
+    /// Returns true if a pattern matches the whole text.
+    fn matches(&self, text: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.is_match(text))
+    }
 }
 
 #[cfg(test)]
@@ -235,6 +283,9 @@ mod tests {
         put("/content/site", page(None, Some(&["/conf/t/.*", "/apps/static"])));
         put("/content/site/en", page(Some("/conf/t/home"), None));
         put("/content/bare", page(None, None));
+        put("/content/bare/template", template("enabled"));
+        let costly = [r"(\w{90}){1}x|/apps/static", "/conf/t/open"];
+        put("/content/costly", page(None, Some(&costly)));
         session.commit("begin", SystemTime::UNIX_EPOCH).unwrap();
         let snapshot = repository.snapshot().unwrap();
         let check = |parent: &str, expected: &[&str]| {
@@ -251,6 +302,7 @@ mod tests {
             &["/apps/static", "/conf/t/home", "/conf/t/open", "/conf/t/part"],
         );
         check("/content/bare", &["/apps/elsewhere", "/apps/static"]);
+        check("/content/costly", &["/conf/t/open"]);
         let site = snapshot.node(&NodePath::new("/content/site").unwrap()).unwrap().unwrap();
         let open = PageTemplate::allowed_below(&site).unwrap();
         let open = open.iter().find(|template| template.path == "/conf/t/open").unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tympan_htl::{HostError, HtlBudget, HtlLimits, HtlObject, HtlOptions, HtlValue};
 use tympan_use_script::{
-    Error, LogLevel, UseScript, UseScriptHost, UseScriptLimits, UseScriptRealm,
+    Error, ScriptLogLevel, UseScript, UseScriptHost, UseScriptLimits, UseScriptRealm,
 };
 
 /// What scripts read and logged, in order.
@@ -46,7 +46,7 @@ impl UseScriptHost for TestHost {
         7
     }
 
-    fn log(&self, level: LogLevel, script: &str, message: &str) {
+    fn log(&self, level: ScriptLogLevel, script: &str, message: &str) {
         self.trace.borrow_mut().push(format!("{level:?} {script} {message}"));
     }
 }
