@@ -198,18 +198,12 @@ impl LessEvaluator {
                 }
                 LessStatement::Rule(_) => {}
                 LessStatement::AtRule { name, prelude, body } => {
-                    self.evaluate_at_rule(
-                        (name, prelude, body.as_deref()),
-                        scope,
-                        selectors,
-                        block,
-                    )?;
+                    let body = body.as_deref();
+                    self.evaluate_at_rule(name, prelude, body, scope, selectors, block)?;
                 }
                 LessStatement::MixinCall { path, arguments, is_important } => {
                     let first = block.declarations.len();
-                    self.nested(|this| {
-                        this.call_mixin((path, arguments), scope, selectors, block)
-                    })?;
+                    self.nested(|this| this.call_mixin(path, arguments, scope, selectors, block))?;
                     if *is_important {
                         for (_, value) in block.declarations.iter_mut().skip(first) {
                             value.push_str(" !important");
@@ -250,7 +244,9 @@ impl LessEvaluator {
 
     fn evaluate_at_rule(
         &mut self,
-        (name, prelude, body): (&str, &str, Option<&[LessStatement]>),
+        name: &str,
+        prelude: &str,
+        body: Option<&[LessStatement]>,
         scope: &Rc<LessScope>,
         selectors: &[String],
         block: &mut OutputBlock,
@@ -284,7 +280,8 @@ impl LessEvaluator {
     /// Calls every mixin of a name whose parameters and guard match.
     fn call_mixin(
         &mut self,
-        (path, arguments): (&[String], &[(Option<String>, String)]),
+        path: &[String],
+        arguments: &[(Option<String>, String)],
         scope: &Rc<LessScope>,
         selectors: &[String],
         block: &mut OutputBlock,
@@ -301,8 +298,7 @@ impl LessEvaluator {
         let mut defaults = Vec::new();
         for (rule, definition_scope) in candidates {
             let parameters = rule.parameters.as_deref().unwrap_or_default();
-            let Some(bound) =
-                self.bind_arguments(parameters, &values, (&definition_scope, scope))?
+            let Some(bound) = self.bind_arguments(parameters, &values, &definition_scope, scope)?
             else {
                 continue;
             };
@@ -338,7 +334,8 @@ impl LessEvaluator {
         &mut self,
         parameters: &[LessParameter],
         arguments: &[(Option<String>, String)],
-        (scope, caller): (&Rc<LessScope>, &Rc<LessScope>),
+        scope: &Rc<LessScope>,
+        caller: &Rc<LessScope>,
     ) -> Result<Option<HashMap<String, String>>, String> {
         let mut bound = HashMap::new();
         for (name, value) in arguments {
