@@ -9,7 +9,7 @@ const MAX_BLOCK_DEPTH: usize = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum LessStatement {
     Declaration { name: String, value: String },
-    Variable { name: String, value: String },
+    Variable { name: Rc<str>, value: Rc<str> },
     Rule(Rc<LessRule>),
     AtRule { name: String, prelude: String, body: Option<Rc<[LessStatement]>> },
     MixinCall { path: Vec<String>, arguments: Vec<(Option<String>, String)>, is_important: bool },
@@ -30,7 +30,7 @@ pub(super) struct LessRule {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LessParameter {
     /// The name without `@`; empty for a pattern.
-    pub name: String,
+    pub name: Rc<str>,
     pub default: Option<String>,
     pub takes_rest: bool,
 }
@@ -224,14 +224,12 @@ fn parse_parameters(text: &str) -> Vec<LessParameter> {
             let takes_rest = name.ends_with("...");
             let name = name.trim_end_matches("...").trim();
             match name.strip_prefix('@') {
-                Some(name) => LessParameter { name: name.to_owned(), default, takes_rest },
-                None if takes_rest => {
-                    LessParameter { name: "rest".to_owned(), default, takes_rest }
-                }
+                Some(name) => LessParameter { name: name.into(), default, takes_rest },
+                None if takes_rest => LessParameter { name: "rest".into(), default, takes_rest },
                 // A pattern that the argument must equal.
                 None => {
                     let default = Some(name.to_owned());
-                    LessParameter { name: String::new(), default, takes_rest: false }
+                    LessParameter { name: "".into(), default, takes_rest: false }
                 }
             }
         })
@@ -261,7 +259,7 @@ fn parse_statement(text: &str) -> Result<Option<LessStatement>, String> {
         let (name, after) = rest.split_at(end);
         let after = after.trim();
         if let Some(value) = after.strip_prefix(':') {
-            let (name, value) = (name.to_owned(), value.trim().to_owned());
+            let (name, value) = (name.into(), value.trim().into());
             return Ok(Some(LessStatement::Variable { name, value }));
         }
         return match name {

@@ -9,7 +9,7 @@
 //!
 //! Not supported, and reported: detached rule sets, maps, `:extend`, plugins, JavaScript, loops with `each`.
 //!
-//! Invariant: compiling ends for any input: nesting, calls and output are bounded.
+//! Invariant: compiling ends for any input: nesting, calls, the bytes of all computed values, and output are bounded.
 
 mod less_evaluator;
 mod less_function;
@@ -22,7 +22,7 @@ use self::less_evaluator::evaluate_style_sheet;
 use self::less_parser::{LessStatement, parse_style_sheet};
 use super::relative_path::resolve_relative_path;
 
-/// Maximum number of imported files, and of bytes of all of them.
+/// Maximum number of imported files.
 const MAX_IMPORTS: usize = 500;
 
 /// Compiles the file at a path of a library.
@@ -195,6 +195,86 @@ mod tests {
         assert!(
             refusal(&format!("{}{}", "a {".repeat(10_000), "}".repeat(10_000))).contains("deep")
         );
+    }
+
+    /// Variables of which each is twice as long as the one before it.
+    fn doubled_variables(literal: &str) -> String {
+        let mut source = format!("@a0: \"{literal}\";\n");
+        for number in 1..=40 {
+            let before = number - 1;
+            source.push_str(&format!("@a{number}: \"@{{a{before}}}@{{a{before}}}\";\n"));
+        }
+        source
+    }
+
+    #[test]
+    fn values_that_double_are_refused() {
+        let variables = doubled_variables(&"x".repeat(64 * 1024));
+        for user in [
+            "b { c: @a40; }",
+            "b { c: ~\"@{a40}\"; }",
+            "b { c: e(@a40); }",
+            "b { c: %(\"%s\", @a40); }",
+            "b { c: replace(\"y\", \"y\", @a40); }",
+            "b { c: url(@a40); d: calc(1px + @a40); }",
+            "b { @{a40}: c; }",
+            ".@{a40} { c: d; }",
+            "@media @a40 { b { c: d; } }",
+            ".m(@p) { c: @p; } b { .m(@a40); }",
+            ".m(@p) { } b { .m(@p: @a40); }",
+            ".m(@p: @a40) { c: @p; } b { .m(); }",
+            ".m(@rest...) { c: @rest; } b { .m(1, @a40); }",
+            ".m() when (@a40 = 1) { c: d; } b { .m(); }",
+        ] {
+            let reason = refusal(&format!("{variables}{user}"));
+            assert!(reason.contains("larger than"), "{user}: {reason}");
+        }
+        // Variables that stay short are evaluated too often.
+        let reason = refusal(&format!("{} b {{ c: @a40; }}", doubled_variables("")));
+        assert!(reason.contains("steps"), "{reason}");
+        // The blocks of variables are refused before anything evaluates them.
+        assert!(
+            refusal(&format!("{variables}@d: {{ c: @a40; }} b {{ @d(); }}")).contains("detached")
+        );
+        assert!(refusal(&format!("{variables}b {{ c: ~`@{{a40}}`; }}")).contains("JavaScript"));
+    }
+
+    #[test]
+    fn values_that_add_up_are_refused() {
+        let long = "x".repeat(512 * 1024);
+        let calls = ".m(@a);".repeat(200);
+        for source in [
+            // No single value is too large, and none of them reaches the output.
+            format!("@a: \"{long}\"; .m(@p) {{ @q: 1; }} b {{ {calls} }}"),
+            format!("@a: \"{long}\"; {} b {{ .m(@a); }}", ".m(@p) { }".repeat(200)),
+            format!("@a: \"{long}\"; b {{ {} }}", "c: red(@a, #000);".repeat(200)),
+            format!("@a: \"{long}\"; b {{ c: f({}); }}", "@a, ".repeat(200)),
+            format!("@a: \"{long}\"; .m() when (@a = 1) {{ }} b {{ {} }}", ".m();".repeat(200)),
+            // A body that a mixin repeats.
+            format!(
+                ".m(@i) when (@i > 0) {{ @import url(//x/{long}); @import url(//y/{long}); .m(@i - 1); }} b {{ .m(80); }}"
+            ),
+            ".m(@i; @t) when (@i > 0) { .m(@i - 1; \"@{t}@{t}\"); } .m(30; x);".to_owned(),
+            format!(".m(@i) when (@i > 0) {{ &-{long} {{ .m(@i - 1); }} }} b {{ .m(30); }}"),
+            // Selectors that hold those around them several times.
+            format!("{}c: d;{}", "&b & & & {".repeat(40), "}".repeat(40)).replacen('&', "a", 1),
+        ] {
+            let reason = refusal(&source);
+            let start: String = source.chars().filter(|next| *next != 'x').take(200).collect();
+            assert!(reason.contains("larger than"), "{start}: {reason}");
+        }
+    }
+
+    #[test]
+    fn imports_in_a_loop_add_nothing() {
+        let files = [
+            ("a.less", "@import 'b'; @import 'a'; x { y: @v; }"),
+            ("b.less", "@import 'a.less'; @v: \"@{w}@{w}\"; @w: 1;"),
+        ];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+        assert_eq!(compile_less(&files, "a.less").unwrap(), "x {\n  y: \"11\";\n}\n");
+        let looped = doubled_variables(&"x".repeat(64 * 1024)) + "@import 'a'; b { c: @a40; }";
+        assert!(refusal(&looped).contains("larger than"));
     }
 
     #[test]
