@@ -3,10 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use super::LessFault;
 use super::less_function::call_function;
 use super::less_parser::{
-    LessParameter, LessRule, LessStatement, find_outside, is_name_character, split_outside,
-    string_length,
+    LessParameter, LessRule, LessStatement, LocatedStatement, find_outside, is_name_character,
+    split_outside, string_length,
 };
 use super::less_value::LessValue;
 
@@ -40,23 +41,19 @@ const MAX_SCOPES: usize = 2000;
 /// At-rules whose blocks hold rules for the enclosing selectors.
 const CONDITIONAL_RULES: [&str; 5] = ["media", "supports", "layer", "container", "document"];
 
-/// Evaluates the statements of a style sheet.
+/// Evaluates the statements of the style sheet in a file.
 ///
 /// # Errors
 /// What is undefined, malformed, or too large.
-pub(super) fn evaluate_style_sheet(statements: &[LessStatement]) -> Result<String, String> {
-    let mut evaluator = LessEvaluator { steps: 0, depth: 0, computed_bytes: 0 };
-    let scope = LessScope::new(statements, None);
-    let mut block = OutputBlock::default();
-    evaluator.evaluate_block(statements, &scope, &[], &mut block)?;
-    let mut out = String::new();
-    if !block.declarations.is_empty() {
-        return Err("there is a declaration outside of a rule".to_owned());
-    }
-    for part in &block.parts {
-        part.write(&mut out, 0)?;
-    }
-    Ok(out)
+pub(super) fn evaluate_style_sheet(
+    file: &str,
+    statements: &[LocatedStatement],
+) -> Result<String, LessFault> {
+    let mut evaluator = LessEvaluator { steps: 0, depth: 0, computed_bytes: 0, fault_place: None };
+    evaluator.evaluate(statements).map_err(|reason| {
+        let (file, line) = evaluator.fault_place.unwrap_or_else(|| (file.into(), 1));
+        LessFault { file: file.to_string(), line, reason }
+    })
 }
 
 /// The texts of variables by their names.
@@ -72,11 +69,11 @@ struct LessScope {
 }
 
 impl LessScope {
-    fn new(statements: &[LessStatement], parent: Option<Rc<Self>>) -> Rc<Self> {
+    fn new(statements: &[LocatedStatement], parent: Option<Rc<Self>>) -> Rc<Self> {
         let mut variables = LessVariables::new();
         let mut rules = Vec::new();
-        for statement in statements {
-            match statement {
+        for located in statements {
+            match &located.statement {
                 LessStatement::Variable { name, value } => {
                     variables.insert(Rc::clone(name), Rc::clone(value));
                 }
@@ -183,9 +180,25 @@ struct LessEvaluator {
     depth: usize,
     /// Bytes of the values that were computed so far.
     computed_bytes: usize,
+    /// The file and line of the innermost statement that failed.
+    fault_place: Option<(Rc<str>, usize)>,
 }
 
 impl LessEvaluator {
+    fn evaluate(&mut self, statements: &[LocatedStatement]) -> Result<String, String> {
+        let scope = LessScope::new(statements, None);
+        let mut block = OutputBlock::default();
+        self.evaluate_block(statements, &scope, &[], &mut block)?;
+        if !block.declarations.is_empty() {
+            return Err("there is a declaration outside of a rule".to_owned());
+        }
+        let mut out = String::new();
+        for part in &block.parts {
+            part.write(&mut out, 0)?;
+        }
+        Ok(out)
+    }
+
     /// Runs a function one level deeper.
     fn nested<T>(
         &mut self,
@@ -244,41 +257,55 @@ impl LessEvaluator {
 
     fn evaluate_block(
         &mut self,
-        statements: &[LessStatement],
+        statements: &[LocatedStatement],
         scope: &Rc<LessScope>,
         selectors: &[String],
         block: &mut OutputBlock,
     ) -> Result<(), String> {
-        for statement in statements {
-            self.count_step()?;
-            match statement {
-                LessStatement::Variable { .. } => {}
-                LessStatement::Declaration { name, value } => {
-                    let name = self.interpolate(name, scope)?;
-                    let value = self.evaluate_text(value, scope)?;
-                    block.declarations.push((name, value));
-                }
-                LessStatement::Rule(rule) if rule.parameters.is_none() => {
-                    self.evaluate_rule(rule, scope, selectors, block)?;
-                }
-                LessStatement::Rule(_) => {}
-                LessStatement::AtRule { name, prelude, body } => {
-                    let body = body.as_deref();
-                    self.evaluate_at_rule(name, prelude, body, scope, selectors, block)?;
-                }
-                LessStatement::MixinCall { path, arguments, is_important } => {
-                    let first = block.declarations.len();
-                    self.nested(|this| this.call_mixin(path, arguments, scope, selectors, block))?;
-                    if *is_important {
-                        for (_, value) in block.declarations.iter_mut().skip(first) {
-                            self.append(value, IMPORTANT_MARK)?;
-                        }
+        for LocatedStatement { file, line, statement } in statements {
+            if let Err(reason) = self.evaluate_statement(statement, scope, selectors, block) {
+                self.fault_place.get_or_insert_with(|| (Rc::clone(file), *line));
+                return Err(reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate_statement(
+        &mut self,
+        statement: &LessStatement,
+        scope: &Rc<LessScope>,
+        selectors: &[String],
+        block: &mut OutputBlock,
+    ) -> Result<(), String> {
+        self.count_step()?;
+        match statement {
+            LessStatement::Variable { .. } => {}
+            LessStatement::Declaration { name, value } => {
+                let name = self.interpolate(name, scope)?;
+                let value = self.evaluate_text(value, scope)?;
+                block.declarations.push((name, value));
+            }
+            LessStatement::Rule(rule) if rule.parameters.is_none() => {
+                self.evaluate_rule(rule, scope, selectors, block)?;
+            }
+            LessStatement::Rule(_) => {}
+            LessStatement::AtRule { name, prelude, body } => {
+                let body = body.as_deref();
+                self.evaluate_at_rule(name, prelude, body, scope, selectors, block)?;
+            }
+            LessStatement::MixinCall { path, arguments, is_important } => {
+                let first = block.declarations.len();
+                self.nested(|this| this.call_mixin(path, arguments, scope, selectors, block))?;
+                if *is_important {
+                    for (_, value) in block.declarations.iter_mut().skip(first) {
+                        self.append(value, IMPORTANT_MARK)?;
                     }
                 }
-                LessStatement::Import { text, .. } => {
-                    self.charge(text.len())?;
-                    block.parts.push(OutputPart::Statement(text.clone()));
-                }
+            }
+            LessStatement::Import { text, .. } => {
+                self.charge(text.len())?;
+                block.parts.push(OutputPart::Statement(text.clone()));
             }
         }
         Ok(())
@@ -339,7 +366,7 @@ impl LessEvaluator {
         &mut self,
         name: &str,
         prelude: &str,
-        body: Option<&[LessStatement]>,
+        body: Option<&[LocatedStatement]>,
         scope: &Rc<LessScope>,
         selectors: &[String],
         block: &mut OutputBlock,
