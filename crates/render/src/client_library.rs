@@ -7,7 +7,8 @@
 //! Invariants
 //! * An address changes with its text, so that browsers may cache it forever.
 //! * A library that depends on itself, directly or not, is included once.
-//! * A text that cannot be minified is served unchanged; a LESS file that cannot be compiled is left out.
+//! * A text that cannot be minified is served unchanged; a LESS file that cannot be compiled is left out, and a comment
+//!   tells authors why.
 //!
 //! Not here: single files of libraries (`client_library_file`).
 
@@ -24,6 +25,7 @@ use tympan_content::BlobId;
 
 use self::relative_path::resolve_relative_path;
 use crate::page::link::encode_path;
+use crate::render_options::RenderMode;
 use crate::response::stored_file::short_digest_hex;
 
 /// The kind of a library: style sheets or scripts.
@@ -67,6 +69,52 @@ pub(crate) struct ClientLibrarySet {
     /// The folders of each category, in the order of their paths.
     folders_by_category: BTreeMap<String, Vec<String>>,
     dependencies: HashMap<String, Vec<String>>,
+    /// The style sheets that are left out, each once.
+    faults: BTreeSet<StyleSheetFault>,
+}
+
+/// A style sheet in LESS that cannot be compiled.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StyleSheetFault {
+    /// The path of the file.
+    pub path: String,
+    /// The line, from 1.
+    pub line: usize,
+    pub reason: String,
+}
+
+/// Maximum number of characters of a reason; some quote the style sheet.
+const MAX_REASON_CHARACTERS: usize = 300;
+
+impl StyleSheetFault {
+    fn new(folder: &str, fault: &less::LessFault) -> Self {
+        let path = format!("{folder}/{}", fault.file);
+        let mut reason: String = fault.reason.chars().take(MAX_REASON_CHARACTERS).collect();
+        if reason.len() < fault.reason.len() {
+            reason.push('…');
+        }
+        Self { path, line: fault.line, reason }
+    }
+
+    /// Returns the problem as one sentence without its place.
+    pub(crate) fn message(&self) -> String {
+        format!("cannot compile the style sheet: {}", self.reason)
+    }
+
+    /// Returns the comment that authors find in the compiled text.
+    fn comment(&self) -> String {
+        // The text may also be part of a page, in an element `style`.
+        let text = format!("{}:{}: {}", self.path, self.line, self.message());
+        format!("/* {} */\n", text.replace("*/", "* /").replace("</", "< /"))
+    }
+}
+
+/// The texts of a library and of those that it embeds.
+#[derive(Debug, Default)]
+struct JoinedSources {
+    text: String,
+    faults: BTreeSet<StyleSheetFault>,
+    visited_folders: BTreeSet<String>,
 }
 
 /// A joined text, ready to be served.
@@ -77,8 +125,8 @@ pub(crate) struct BuiltClientLibrary {
 }
 
 impl ClientLibrarySet {
-    /// Joins the libraries of some folders.
-    pub(crate) fn build(sources: &BTreeMap<String, ClientLibrarySource>) -> Self {
+    /// Joins the libraries of some folders, for authors or for visitors.
+    pub(crate) fn build(sources: &BTreeMap<String, ClientLibrarySource>, mode: RenderMode) -> Self {
         let mut libraries = Self::default();
         for (folder, source) in sources {
             for category in &source.categories {
@@ -92,22 +140,21 @@ impl ClientLibrarySet {
         }
         for (folder, source) in sources.iter().filter(|(_, source)| source.is_proxied) {
             for kind in ClientLibraryKind::ALL_KINDS {
-                let mut text = String::new();
-                libraries.append_sources(
-                    sources,
-                    folder,
-                    source,
-                    kind,
-                    &mut text,
-                    &mut BTreeSet::new(),
-                );
-                if !text.is_empty() {
-                    let text = Bytes::from(minify(&text, kind, folder));
+                let mut joined = JoinedSources::default();
+                libraries.append_sources(sources, folder, source, kind, &mut joined);
+                if !joined.text.is_empty() {
+                    let mut text = minify(&joined.text, kind, folder);
+                    if mode == RenderMode::Author {
+                        let comments = joined.faults.iter().map(StyleSheetFault::comment);
+                        text.insert_str(0, &comments.collect::<String>());
+                    }
+                    let text = Bytes::from(text);
                     let hash = short_digest_hex(BlobId::hash_of(&text).digest());
                     libraries
                         .libraries
                         .insert((folder.clone(), kind), BuiltClientLibrary { text, hash });
                 }
+                libraries.faults.append(&mut joined.faults);
             }
         }
         libraries
@@ -120,15 +167,14 @@ impl ClientLibrarySet {
         folder: &str,
         source: &ClientLibrarySource,
         kind: ClientLibraryKind,
-        text: &mut String,
-        visited_folders: &mut BTreeSet<String>,
+        joined: &mut JoinedSources,
     ) {
-        if !visited_folders.insert(folder.to_owned()) {
+        if !joined.visited_folders.insert(folder.to_owned()) {
             return;
         }
         for embedded in self.category_folders(&source.embeds) {
             if let Some(inner) = sources.get(&embedded) {
-                self.append_sources(sources, &embedded, inner, kind, text, visited_folders);
+                self.append_sources(sources, &embedded, inner, kind, joined);
             }
         }
         for file in listed_files(source, kind) {
@@ -140,26 +186,28 @@ impl ClientLibrarySet {
                 ClientLibraryKind::Css if file.ends_with(".less") => {
                     match less::compile_less(&source.files, &file) {
                         Ok(part) => {
-                            text.push_str(&rebase_css_urls(&part, &format!("{folder}/{file}")));
+                            let part = rebase_css_urls(&part, &format!("{folder}/{file}"));
+                            joined.text.push_str(&part);
                         }
-                        Err(reason) => {
-                            tracing::warn!(
-                                path = folder,
-                                file,
-                                reason,
-                                "cannot compile a style sheet"
-                            );
+                        Err(fault) => {
+                            joined.faults.insert(StyleSheetFault::new(folder, &fault));
                         }
                     }
                 }
                 ClientLibraryKind::Css => {
-                    text.push_str(&rebase_css_urls(part, &format!("{folder}/{file}")));
+                    let part = rebase_css_urls(part, &format!("{folder}/{file}"));
+                    joined.text.push_str(&part);
                 }
-                ClientLibraryKind::Js => text.push_str(part),
+                ClientLibraryKind::Js => joined.text.push_str(part),
             }
             // A script may end without a semicolon, and what follows may begin with a bracket.
-            text.push_str(if kind == ClientLibraryKind::Js { "\n;\n" } else { "\n" });
+            joined.text.push_str(if kind == ClientLibraryKind::Js { "\n;\n" } else { "\n" });
         }
+    }
+
+    /// Returns the style sheets that are left out, sorted by path and line.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = &StyleSheetFault> {
+        self.faults.iter()
     }
 
     /// Returns the folders of some categories, each once.

@@ -50,7 +50,7 @@ impl Renderer {
     pub fn with_scripts(source: Box<dyn ScriptSource>, options: RenderOptions) -> Self {
         let environment = new_environment(options.mode, &options.limits);
         let queries = Arc::default();
-        let table = Arc::new(ScriptCache::new(source, environment));
+        let table = Arc::new(ScriptCache::new(source, environment, options.mode));
         let routes = UrlRouteTable::default();
         let (image_key, back_ends, fragments) = (None, None, None);
         let is_timed = true;

@@ -1,4 +1,4 @@
-//! Checks a site: its description, its templates, and its content.
+//! Checks a site: its description, its templates, its style sheets, and its content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use tympan_notation::error_chain_text;
 
 use tympan_content::{Node, NodePath, Repository, Snapshot};
-use tympan_render::{ContainerPolicy, ScriptSet, check_scripts};
+use tympan_render::{
+    ClientLibrarySource, ContainerPolicy, RepositoryScriptSource, ScriptSet, ScriptSource,
+    check_scripts,
+};
 
 use crate::description::{HeaderCheck, home_page_path, publisher_config};
 use crate::error::{Error, Result};
@@ -51,6 +54,10 @@ pub fn check_site(dir: &Path, check_headers: HeaderCheck<'_>) -> Result<Vec<Site
     for folder in SCRIPT_FOLDERS {
         collect_scripts(&dir.join(folder), &format!("/{folder}"), &mut set)?;
     }
+    let installed = install_in_memory(dir);
+    if let Ok(site) = &installed {
+        set.client_libraries.clone_from(&site.client_libraries);
+    }
     for script_fault in check_scripts(&set) {
         let file = dir.join(script_fault.script.trim_start_matches('/'));
         findings.push(SiteFinding {
@@ -61,10 +68,10 @@ pub fn check_site(dir: &Path, check_headers: HeaderCheck<'_>) -> Result<Vec<Site
             warning: script_fault.is_warning,
         });
     }
-    match install_in_memory(dir) {
-        Ok(snapshot) => {
-            findings.extend(missing_components(dir, &snapshot, &set));
-            findings.extend(disallowed_children(dir, &snapshot));
+    match installed {
+        Ok(site) => {
+            findings.extend(missing_components(dir, &site.snapshot, &set));
+            findings.extend(disallowed_children(dir, &site.snapshot));
         }
         Err(error) => findings.push(parse_located_message(&error_chain_text(&error), dir)),
     }
@@ -106,15 +113,26 @@ fn collect_scripts(folder: &Path, node_path: &str, set: &mut ScriptSet) -> Resul
     Ok(())
 }
 
+/// A site that is installed in memory.
+struct InstalledSite {
+    snapshot: Snapshot,
+    /// The client libraries by their folders.
+    client_libraries: BTreeMap<String, ClientLibrarySource>,
+}
+
 /// Installs the site into a repository in memory, as an instance would.
-fn install_in_memory(dir: &Path) -> Result<Snapshot> {
+fn install_in_memory(dir: &Path) -> Result<InstalledSite> {
     let failed = |error: tympan_content::Error| Error::Refused(error_chain_text(&error));
     let repository = Repository::in_memory().map_err(failed)?;
     let mut package = read_site_package(Some(dir))?;
     let mut session = repository.session("system").map_err(failed)?;
     package.install(&mut session, &mut |_| {})?;
     session.commit("check the site", std::time::SystemTime::now()).map_err(failed)?;
-    repository.snapshot().map_err(failed)
+    let snapshot = repository.snapshot().map_err(failed)?;
+    let scripts = RepositoryScriptSource::new(repository)
+        .load_scripts(&snapshot)
+        .map_err(|error| Error::Refused(error_chain_text(&error)))?;
+    Ok(InstalledSite { snapshot, client_libraries: scripts.client_libraries })
 }
 
 /// Finds content nodes that no component renders.

@@ -24,6 +24,7 @@ use crate::dynamic_inclusion::{DynamicChildInclusions, DynamicInclusion, parse_c
 use crate::fragment::FragmentDirectives;
 use crate::i18n::TranslationDictionaries;
 use crate::page::container_policy::relative_resource_type;
+use crate::render_options::RenderMode;
 use crate::script_language::ScriptLanguage;
 use crate::template::{ComponentFailure, RewrittenTemplate, analyze_templates};
 
@@ -167,6 +168,7 @@ impl CompiledScripts {
         mut set: ScriptSet,
         mut environment: Environment<'static>,
         htl_cache: &HtlScriptCache,
+        mode: RenderMode,
     ) -> Self {
         let mut index = ScriptIndex::default();
         let mut broken = HashMap::new();
@@ -230,7 +232,7 @@ impl CompiledScripts {
                 }
             }
         }
-        let libraries = ClientLibrarySet::build(&set.client_libraries);
+        let libraries = ClientLibrarySet::build(&set.client_libraries, mode);
         let dictionaries = TranslationDictionaries::new(set.messages);
         let use_scripts = set.use_scripts.into_iter().map(|(path, source)| {
             let script = UseScript { path: path.as_str().into(), source: source.into() };
@@ -716,6 +718,7 @@ fn resolution_key(
 pub(crate) struct ScriptCache {
     source: Box<dyn ScriptSource>,
     environment: Environment<'static>,
+    mode: RenderMode,
     current: RwLock<Option<CachedScripts>>,
     htl_cache: HtlScriptCache,
     /// The findings that were logged since the start.
@@ -731,10 +734,16 @@ struct CachedScripts {
 }
 
 impl ScriptCache {
-    pub(crate) fn new(source: Box<dyn ScriptSource>, environment: Environment<'static>) -> Self {
+    /// Compiles the scripts of a source for authors or for visitors.
+    pub(crate) fn new(
+        source: Box<dyn ScriptSource>,
+        environment: Environment<'static>,
+        mode: RenderMode,
+    ) -> Self {
         Self {
             source,
             environment,
+            mode,
             current: RwLock::new(None),
             htl_cache: Mutex::default(),
             logged_findings: Mutex::default(),
@@ -771,7 +780,16 @@ impl ScriptCache {
                 let mut set = self.source.load_scripts(snapshot)?;
                 add_platform_scripts(&mut set);
                 let environment = self.environment.clone();
-                let scripts = CompiledScripts::compile(set, environment, &self.htl_cache);
+                let scripts =
+                    CompiledScripts::compile(set, environment, &self.htl_cache, self.mode);
+                for fault in scripts.client_libraries.faults() {
+                    tracing::warn!(
+                        file = fault.path,
+                        line = fault.line,
+                        reason = fault.reason,
+                        "cannot compile a style sheet"
+                    );
+                }
                 let mark = if root.is_none() { format!("\0{state:x}") } else { String::new() };
                 Arc::new(CompiledScripts { cache_key_mark: mark, ..scripts })
             }

@@ -1,7 +1,7 @@
-//! Checks the scripts of a site before any page is requested.
+//! Checks the scripts and style sheets of a site before any page is requested.
 //!
-//! Input: the texts of scripts. Output: findings with path, line and column: compile errors, outputs that cannot be
-//! escaped for their context, undefined names, and queries in templates that only display.
+//! Input: the texts of scripts and client libraries. Output: findings with path, line and column: compile errors, outputs
+//! that cannot be escaped for their context, undefined names, and queries in templates that only display.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use crate::script::{CompiledScripts, HtlScriptCache, ScriptSet};
 use crate::script_language::ScriptLanguage;
 use crate::template::{ComponentFailure, lint_template, new_environment};
 
-/// A problem in a script.
+/// A problem in a script or a style sheet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptFinding {
-    /// The path of the script.
+    /// The path of the script or style sheet.
     pub script: String,
     /// The line, counted from 1.
     pub line: usize,
@@ -32,7 +32,7 @@ impl fmt::Display for ScriptFinding {
     }
 }
 
-/// Returns the problems of scripts, sorted by path and line.
+/// Returns the problems of scripts and of the style sheets of client libraries, sorted by path and line.
 #[must_use]
 pub fn check_scripts(set: &ScriptSet) -> Vec<ScriptFinding> {
     let environment = new_environment(RenderMode::Author, &RenderLimits::default());
@@ -51,7 +51,17 @@ pub fn check_scripts(set: &ScriptSet) -> Vec<ScriptFinding> {
             }
         }));
     }
-    let scripts = CompiledScripts::compile(set.clone(), environment, &HtlScriptCache::default());
+    let (htl_cache, mode) = (HtlScriptCache::default(), RenderMode::Author);
+    let scripts = CompiledScripts::compile(set.clone(), environment, &htl_cache, mode);
+    for fault in scripts.client_libraries().faults() {
+        findings.push(ScriptFinding {
+            script: fault.path.clone(),
+            line: fault.line,
+            column: 1,
+            message: fault.message(),
+            is_warning: false,
+        });
+    }
     for (diagnostic, is_warning) in scripts.htl_diagnostics() {
         findings.push(ScriptFinding {
             script: diagnostic.place.script.to_string(),

@@ -1,6 +1,6 @@
 //! What looking through scripts finds, line by line.
 
-use tympan_render::{ScriptSet, check_scripts};
+use tympan_render::{ClientLibrarySource, ScriptSet, check_scripts};
 
 #[track_caller]
 fn findings(template: &str) -> Vec<String> {
@@ -58,5 +58,31 @@ fn queries_in_templates_that_display_are_warned_of() {
     finds(
         "<ul>\n{% for hit in search(\"/content\", \"news\").hits %}{{ hit.page.title }}{% endfor %}",
         &["2:15: warning: `search` runs a query on every rendering"],
+    );
+}
+
+#[test]
+fn style_sheets_that_do_not_compile_have_their_place() {
+    let files =
+        [("css.txt", "a.less\nb.less"), ("a.less", "a { b: c; }"), ("b.less", "a {\n  b: @c;\n}")];
+    let library = ClientLibrarySource {
+        categories: vec!["t".to_owned()],
+        is_proxied: true,
+        files: files.map(|(path, text)| (path.to_owned(), text.to_owned())).into(),
+        ..ClientLibrarySource::default()
+    };
+    let mut set = ScriptSet::default();
+    // The fault of an embedded library is found once.
+    let outer = ClientLibrarySource {
+        embeds: library.categories.clone(),
+        is_proxied: true,
+        ..ClientLibrarySource::default()
+    };
+    set.client_libraries.insert("/apps/t/outer".to_owned(), outer);
+    set.client_libraries.insert("/apps/t/lib".to_owned(), library);
+    let findings: Vec<_> = check_scripts(&set).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        findings,
+        ["/apps/t/lib/b.less:2:1: cannot compile the style sheet: there is no variable `@c`"]
     );
 }

@@ -217,3 +217,38 @@ fn style_sheets_in_less_are_compiled_and_joined() {
     assert!(css.contains("url(/etc.clientlibs/t/clientlibs/less/img/x.png)"), "{css}");
     assert!(css.contains(".d{top:0") && !css.contains(".c{") && !css.contains('@'), "{css}");
 }
+
+#[test]
+fn authors_read_why_a_style_sheet_is_left_out() {
+    let served = |mode: RenderMode, files: &[(&str, &str)]| {
+        let site = Site::sample(mode);
+        let library = library(&site.repository, "less", [&["t.less"], &[], &[]], files);
+        site.put("/apps/t/clientlibs/less", library);
+        let drawn = site.draw("{{ clientlibs(\"t.less\") }}");
+        let address = drawn.split("href=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        let answer = site.get(&address);
+        assert_eq!(answer.outcome, RenderOutcome::Ok);
+        assert_eq!(&*answer.content_type, "text/css; charset=utf-8");
+        (address, crate::site::body_text(&answer))
+    };
+    let files = [
+        ("css.txt", "main.less\nplain.css"),
+        ("main.less", "@import 'part';\n.a { b: c }"),
+        ("part.less", ".c {\n  color: @none;\n}"),
+        ("plain.css", ".d { top: 0 }"),
+    ];
+    let (author_address, css) = served(RenderMode::Author, &files);
+    let comment = "/* /apps/t/clientlibs/less/part.less:2: cannot compile the style sheet: there is no variable `@none` */\n";
+    let rest = css.strip_prefix(comment).unwrap_or_else(|| panic!("{css}"));
+    assert!(rest.contains(".d{top:0"), "{css}");
+    let (publish_address, css) = served(RenderMode::Publish, &files);
+    assert!(css.contains(".d{top:0") && !css.contains("/*") && !css.contains("none"), "{css}");
+    assert_ne!(author_address, publish_address);
+    // Nothing in a style sheet ends the comment or the element around it.
+    let (_, css) =
+        served(RenderMode::Author, &[("css.txt", "x.less"), ("x.less", "\"*/</style>\";")]);
+    assert_eq!(css.matches("*/").count(), 1, "{css}");
+    assert!(css.ends_with("*/\n") && !css.contains("</style"), "{css}");
+    let (_, css) = served(RenderMode::Publish, &[("css.txt", "x.less"), ("x.less", "a {")]);
+    assert_eq!(css, "");
+}

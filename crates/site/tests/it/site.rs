@@ -46,6 +46,31 @@ fn a_new_site_is_sound_and_a_lost_component_is_found() {
 }
 
 #[test]
+fn a_style_sheet_that_does_not_compile_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = dir.path().join("spring");
+    create_site(&site).unwrap();
+    let library = site.join("apps/spring/clientlibs/main");
+    fs::create_dir_all(&library).unwrap();
+    let node = r#"<?xml version="1.0" encoding="UTF-8"?>
+<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:cq="http://www.day.com/jcr/cq/1.0"
+    jcr:primaryType="cq:ClientLibraryFolder" categories="[spring.main]" allowProxy="{Boolean}true"/>"#;
+    for (name, text) in
+        [(".content.xml", node), ("css.txt", "main.less"), ("main.less", "a { b: c; }")]
+    {
+        fs::write(library.join(name), text).unwrap();
+    }
+    let findings = check(&site);
+    assert!(findings.is_empty(), "{findings:?}");
+    fs::write(library.join("main.less"), "a {\n  b: @none;\n}").unwrap();
+    let findings = check(&site);
+    let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+    assert_eq!(Path::new(&finding.file), library.join("main.less"));
+    assert_eq!((finding.line, finding.column, finding.warning), (2, 1, false));
+    assert!(finding.message.contains("`@none`"), "{finding:?}");
+}
+
+#[test]
 fn the_sample_is_imported_with_agents_and_a_home_page() {
     let repository = Repository::in_memory().unwrap();
     let neighbors = SiteNeighbors {

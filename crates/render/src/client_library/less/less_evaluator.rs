@@ -1,13 +1,13 @@
 //! Evaluation of a style sheet: variables, mixins, nesting, and expressions.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt::Write;
 use std::rc::Rc;
 
+use super::LessFault;
 use super::less_function::call_function;
 use super::less_parser::{
-    LessParameter, LessRule, LessStatement, find_outside, is_name_character, split_outside,
-    string_length,
+    LessParameter, LessRule, LessStatement, LocatedStatement, find_outside, is_name_character,
+    split_outside, string_length,
 };
 use super::less_value::LessValue;
 
@@ -23,6 +23,15 @@ const MAX_STEPS: usize = 500_000;
 /// Maximum size of the output in bytes.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024 * 1024;
 
+/// Maximum size of one value, selector or name in bytes.
+const MAX_VALUE_BYTES: usize = 1024 * 1024;
+
+/// Maximum size in bytes of all values, selectors and names that are computed, including those that only lead to others.
+const MAX_COMPUTED_BYTES: usize = 64 * 1024 * 1024;
+
+/// The mark that a call of a mixin adds to declarations.
+const IMPORTANT_MARK: &str = " !important";
+
 /// Maximum number of selectors of one rule.
 const MAX_SELECTORS: usize = 5_000;
 
@@ -32,28 +41,27 @@ const MAX_SCOPES: usize = 2000;
 /// At-rules whose blocks hold rules for the enclosing selectors.
 const CONDITIONAL_RULES: [&str; 5] = ["media", "supports", "layer", "container", "document"];
 
-/// Evaluates the statements of a style sheet.
+/// Evaluates the statements of the style sheet in a file.
 ///
 /// # Errors
 /// What is undefined, malformed, or too large.
-pub(super) fn evaluate_style_sheet(statements: &[LessStatement]) -> Result<String, String> {
-    let mut evaluator = LessEvaluator { steps: 0, depth: 0 };
-    let scope = LessScope::new(statements, None);
-    let mut block = OutputBlock::default();
-    evaluator.evaluate_block(statements, &scope, &[], &mut block)?;
-    let mut out = String::new();
-    if !block.declarations.is_empty() {
-        return Err("there is a declaration outside of a rule".to_owned());
-    }
-    for part in &block.parts {
-        part.write(&mut out, 0)?;
-    }
-    Ok(out)
+pub(super) fn evaluate_style_sheet(
+    file: &str,
+    statements: &[LocatedStatement],
+) -> Result<String, LessFault> {
+    let mut evaluator = LessEvaluator { steps: 0, depth: 0, computed_bytes: 0, fault_place: None };
+    evaluator.evaluate(statements).map_err(|reason| {
+        let (file, line) = evaluator.fault_place.unwrap_or_else(|| (file.into(), 1));
+        LessFault { file: file.to_string(), line, reason }
+    })
 }
+
+/// The texts of variables by their names.
+type LessVariables = HashMap<Rc<str>, Rc<str>>;
 
 /// The variables and mixins of a block.
 struct LessScope {
-    variables: HashMap<String, String>,
+    variables: LessVariables,
     rules: Vec<Rc<LessRule>>,
     parent: Option<Rc<LessScope>>,
     /// The scope that called the mixin, which is searched after those around its definition.
@@ -61,13 +69,13 @@ struct LessScope {
 }
 
 impl LessScope {
-    fn new(statements: &[LessStatement], parent: Option<Rc<Self>>) -> Rc<Self> {
-        let mut variables = HashMap::new();
+    fn new(statements: &[LocatedStatement], parent: Option<Rc<Self>>) -> Rc<Self> {
+        let mut variables = LessVariables::new();
         let mut rules = Vec::new();
-        for statement in statements {
-            match statement {
+        for located in statements {
+            match &located.statement {
                 LessStatement::Variable { name, value } => {
-                    variables.insert(name.clone(), value.clone());
+                    variables.insert(Rc::clone(name), Rc::clone(value));
                 }
                 LessStatement::Rule(rule) if rule.selector.starts_with(['.', '#']) => {
                     rules.push(Rc::clone(rule));
@@ -79,11 +87,7 @@ impl LessScope {
     }
 
     /// Creates a scope of bound parameters.
-    fn with_variables(
-        variables: HashMap<String, String>,
-        parent: Rc<Self>,
-        caller: &Rc<Self>,
-    ) -> Rc<Self> {
+    fn with_variables(variables: LessVariables, parent: Rc<Self>, caller: &Rc<Self>) -> Rc<Self> {
         let (parent, caller) = (Some(parent), Some(Rc::clone(caller)));
         Rc::new(Self { variables, rules: Vec::new(), parent, caller })
     }
@@ -120,41 +124,81 @@ enum OutputPart {
 impl OutputPart {
     fn write(&self, out: &mut String, depth: usize) -> Result<(), String> {
         let indent = "  ".repeat(depth);
-        let block = |out: &mut String, declarations: &[(String, String)]| {
-            for (name, value) in declarations {
-                // Writing to a string cannot fail.
-                writeln!(out, "{indent}  {name}: {value};").ok();
-            }
-        };
         match self {
             Self::Rule { selectors, declarations } => {
-                writeln!(out, "{indent}{} {{", selectors.join(", ")).ok();
-                block(out, declarations);
-                writeln!(out, "{indent}}}").ok();
+                append_output(out, &[&indent])?;
+                for (index, selector) in selectors.iter().enumerate() {
+                    append_output(out, &[if index > 0 { ", " } else { "" }, selector])?;
+                }
+                append_output(out, &[" {\n"])?;
+                write_declarations(declarations, out, &indent)?;
+                append_output(out, &[&indent, "}\n"])
             }
             Self::AtRule { head, declarations, parts } => {
-                writeln!(out, "{indent}{head} {{").ok();
-                block(out, declarations);
+                append_output(out, &[&indent, head, " {\n"])?;
+                write_declarations(declarations, out, &indent)?;
                 for part in parts {
                     part.write(out, depth + 1)?;
                 }
-                writeln!(out, "{indent}}}").ok();
+                append_output(out, &[&indent, "}\n"])
             }
-            Self::Statement(text) => writeln!(out, "{indent}{text};").unwrap_or_default(),
+            Self::Statement(text) => append_output(out, &[&indent, text, ";\n"]),
         }
-        if out.len() > MAX_OUTPUT_BYTES {
+    }
+}
+
+fn write_declarations(
+    declarations: &[(String, String)],
+    out: &mut String,
+    indent: &str,
+) -> Result<(), String> {
+    for (name, value) in declarations {
+        append_output(out, &[indent, "  ", name, ": ", value, ";\n"])?;
+    }
+    Ok(())
+}
+
+/// Appends texts to the output unless it would become too large.
+fn append_output(out: &mut String, texts: &[&str]) -> Result<(), String> {
+    for text in texts {
+        if out.len().saturating_add(text.len()) > MAX_OUTPUT_BYTES {
             return Err(format!("the style sheet is larger than {MAX_OUTPUT_BYTES} bytes"));
         }
-        Ok(())
+        out.push_str(text);
     }
+    Ok(())
+}
+
+/// An argument of a call of a mixin.
+struct EvaluatedArgument<'a> {
+    name: Option<&'a str>,
+    value: Rc<str>,
 }
 
 struct LessEvaluator {
     steps: usize,
     depth: usize,
+    /// Bytes of the values that were computed so far.
+    computed_bytes: usize,
+    /// The file and line of the innermost statement that failed.
+    fault_place: Option<(Rc<str>, usize)>,
 }
 
 impl LessEvaluator {
+    fn evaluate(&mut self, statements: &[LocatedStatement]) -> Result<String, String> {
+        let scope = LessScope::new(statements, None);
+        let mut block = OutputBlock::default();
+        self.evaluate_block(statements, &scope, &[], &mut block)?;
+        if !block.declarations.is_empty() {
+            return Err("there is a declaration outside of a rule".to_owned());
+        }
+        let mut out = String::new();
+        for part in &block.parts {
+            part.write(&mut out, 0)?;
+        }
+        Ok(out)
+    }
+
     /// Runs a function one level deeper.
     fn nested<T>(
         &mut self,
@@ -177,48 +221,91 @@ impl LessEvaluator {
         Ok(())
     }
 
+    /// Counts the bytes of a text before it is copied or computed.
+    fn charge(&mut self, bytes: usize) -> Result<(), String> {
+        self.computed_bytes = self.computed_bytes.saturating_add(bytes);
+        if self.computed_bytes > MAX_COMPUTED_BYTES {
+            return Err(format!(
+                "the values of the style sheet are larger than {MAX_COMPUTED_BYTES} bytes"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Appends a text to a value.
+    fn append(&mut self, value: &mut String, text: &str) -> Result<(), String> {
+        check_value_size(value.len().saturating_add(text.len()))?;
+        self.charge(text.len())?;
+        value.push_str(text);
+        Ok(())
+    }
+
+    /// Joins values by blanks.
+    fn join_values<'a>(
+        &mut self,
+        values: impl Iterator<Item = &'a EvaluatedArgument<'a>>,
+    ) -> Result<Rc<str>, String> {
+        let mut joined = String::new();
+        for (index, argument) in values.enumerate() {
+            if index > 0 {
+                self.append(&mut joined, " ")?;
+            }
+            self.append(&mut joined, &argument.value)?;
+        }
+        Ok(joined.into())
+    }
+
     fn evaluate_block(
         &mut self,
-        statements: &[LessStatement],
+        statements: &[LocatedStatement],
         scope: &Rc<LessScope>,
         selectors: &[String],
         block: &mut OutputBlock,
     ) -> Result<(), String> {
-        for statement in statements {
-            self.count_step()?;
-            match statement {
-                LessStatement::Variable { .. } => {}
-                LessStatement::Declaration { name, value } => {
-                    let name = self.interpolate(name, scope)?;
-                    let value = self.evaluate_text(value, scope)?;
-                    block.declarations.push((name, value));
-                }
-                LessStatement::Rule(rule) if rule.parameters.is_none() => {
-                    self.evaluate_rule(rule, scope, selectors, block)?;
-                }
-                LessStatement::Rule(_) => {}
-                LessStatement::AtRule { name, prelude, body } => {
-                    self.evaluate_at_rule(
-                        (name, prelude, body.as_deref()),
-                        scope,
-                        selectors,
-                        block,
-                    )?;
-                }
-                LessStatement::MixinCall { path, arguments, is_important } => {
-                    let first = block.declarations.len();
-                    self.nested(|this| {
-                        this.call_mixin((path, arguments), scope, selectors, block)
-                    })?;
-                    if *is_important {
-                        for (_, value) in block.declarations.iter_mut().skip(first) {
-                            value.push_str(" !important");
-                        }
+        for LocatedStatement { file, line, statement } in statements {
+            if let Err(reason) = self.evaluate_statement(statement, scope, selectors, block) {
+                self.fault_place.get_or_insert_with(|| (Rc::clone(file), *line));
+                return Err(reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate_statement(
+        &mut self,
+        statement: &LessStatement,
+        scope: &Rc<LessScope>,
+        selectors: &[String],
+        block: &mut OutputBlock,
+    ) -> Result<(), String> {
+        self.count_step()?;
+        match statement {
+            LessStatement::Variable { .. } => {}
+            LessStatement::Declaration { name, value } => {
+                let name = self.interpolate(name, scope)?;
+                let value = self.evaluate_text(value, scope)?;
+                block.declarations.push((name, value));
+            }
+            LessStatement::Rule(rule) if rule.parameters.is_none() => {
+                self.evaluate_rule(rule, scope, selectors, block)?;
+            }
+            LessStatement::Rule(_) => {}
+            LessStatement::AtRule { name, prelude, body } => {
+                let body = body.as_deref();
+                self.evaluate_at_rule(name, prelude, body, scope, selectors, block)?;
+            }
+            LessStatement::MixinCall { path, arguments, is_important } => {
+                let first = block.declarations.len();
+                self.nested(|this| this.call_mixin(path, arguments, scope, selectors, block))?;
+                if *is_important {
+                    for (_, value) in block.declarations.iter_mut().skip(first) {
+                        self.append(value, IMPORTANT_MARK)?;
                     }
                 }
-                LessStatement::Import { text, .. } => {
-                    block.parts.push(OutputPart::Statement(text.clone()));
-                }
+            }
+            LessStatement::Import { text, .. } => {
+                self.charge(text.len())?;
+                block.parts.push(OutputPart::Statement(text.clone()));
             }
         }
         Ok(())
@@ -237,7 +324,7 @@ impl LessEvaluator {
             return Ok(());
         }
         let own = self.interpolate(&rule.selector, scope)?;
-        let selectors = join_selectors(selectors, &own)?;
+        let selectors = self.join_selectors(selectors, &own)?;
         let inner_scope = LessScope::new(&rule.body, Some(Rc::clone(scope)));
         let mut inner = OutputBlock::default();
         self.nested(|this| this.evaluate_block(&rule.body, &inner_scope, &selectors, &mut inner))?;
@@ -248,9 +335,38 @@ impl LessEvaluator {
         Ok(())
     }
 
+    /// Combines the selectors of a nested rule with those around it.
+    fn join_selectors(&mut self, outer: &[String], own: &str) -> Result<Vec<String>, String> {
+        let mut selectors = Vec::new();
+        // A rule outside of others has nothing that `&` stands for.
+        let top = [String::new()];
+        let outer = if outer.is_empty() { &top } else { outer };
+        for own in split_outside(own, ',') {
+            let own = own.split_whitespace().collect::<Vec<_>>().join(" ");
+            let ampersands = own.matches('&').count();
+            for outer in outer {
+                let inserted = outer.len().saturating_mul(ampersands.max(1));
+                let bytes = own.len().saturating_add(inserted);
+                check_value_size(bytes)?;
+                self.charge(bytes)?;
+                let joined = match ampersands {
+                    0 => format!("{outer} {own}"),
+                    _ => own.replace('&', outer),
+                };
+                selectors.push(joined.trim().to_owned());
+                if selectors.len() > MAX_SELECTORS {
+                    return Err(format!("a rule has more than {MAX_SELECTORS} selectors"));
+                }
+            }
+        }
+        Ok(selectors)
+    }
+
     fn evaluate_at_rule(
         &mut self,
-        (name, prelude, body): (&str, &str, Option<&[LessStatement]>),
+        name: &str,
+        prelude: &str,
+        body: Option<&[LocatedStatement]>,
         scope: &Rc<LessScope>,
         selectors: &[String],
         block: &mut OutputBlock,
@@ -261,6 +377,7 @@ impl LessEvaluator {
             self.substitute_variables(prelude, scope)?
         };
         let head = format!("@{name} {prelude}").trim_end().to_owned();
+        self.charge(head.len())?;
         let Some(body) = body else {
             block.parts.push(OutputPart::Statement(head));
             return Ok(());
@@ -272,6 +389,7 @@ impl LessEvaluator {
         self.nested(|this| this.evaluate_block(body, &inner_scope, inner_selectors, &mut inner))?;
         let OutputBlock { mut declarations, mut parts } = inner;
         if is_conditional && !selectors.is_empty() && !declarations.is_empty() {
+            self.charge(selectors.iter().map(String::len).sum())?;
             let declarations = std::mem::take(&mut declarations);
             parts.insert(0, OutputPart::Rule { selectors: selectors.to_vec(), declarations });
         }
@@ -284,14 +402,16 @@ impl LessEvaluator {
     /// Calls every mixin of a name whose parameters and guard match.
     fn call_mixin(
         &mut self,
-        (path, arguments): (&[String], &[(Option<String>, String)]),
+        path: &[String],
+        arguments: &[(Option<String>, String)],
         scope: &Rc<LessScope>,
         selectors: &[String],
         block: &mut OutputBlock,
     ) -> Result<(), String> {
         let mut values = Vec::new();
         for (name, value) in arguments {
-            values.push((name.clone(), self.evaluate_text(value, scope)?));
+            let value = self.evaluate_text(value, scope)?.into();
+            values.push(EvaluatedArgument { name: name.as_deref(), value });
         }
         let candidates = find_mixins(path, scope);
         if candidates.is_empty() {
@@ -301,8 +421,7 @@ impl LessEvaluator {
         let mut defaults = Vec::new();
         for (rule, definition_scope) in candidates {
             let parameters = rule.parameters.as_deref().unwrap_or_default();
-            let Some(bound) =
-                self.bind_arguments(parameters, &values, (&definition_scope, scope))?
+            let Some(bound) = self.bind_arguments(parameters, &values, &definition_scope, scope)?
             else {
                 continue;
             };
@@ -337,50 +456,52 @@ impl LessEvaluator {
     fn bind_arguments(
         &mut self,
         parameters: &[LessParameter],
-        arguments: &[(Option<String>, String)],
-        (scope, caller): (&Rc<LessScope>, &Rc<LessScope>),
-    ) -> Result<Option<HashMap<String, String>>, String> {
-        let mut bound = HashMap::new();
-        for (name, value) in arguments {
-            if let Some(name) = name {
-                if !parameters.iter().any(|parameter| parameter.name == *name) {
+        arguments: &[EvaluatedArgument<'_>],
+        scope: &Rc<LessScope>,
+        caller: &Rc<LessScope>,
+    ) -> Result<Option<LessVariables>, String> {
+        let mut bound = LessVariables::new();
+        for argument in arguments {
+            if let Some(name) = argument.name {
+                if !parameters.iter().any(|parameter| *parameter.name == *name) {
                     return Ok(None);
                 }
-                bound.insert(name.clone(), value.clone());
+                bound.insert(name.into(), Rc::clone(&argument.value));
             }
         }
-        let mut positional = arguments.iter().filter(|(name, _)| name.is_none());
+        let mut positional = arguments.iter().filter(|argument| argument.name.is_none());
         for parameter in parameters {
             if bound.contains_key(&parameter.name) {
                 continue;
             }
             if parameter.takes_rest {
-                let rest: Vec<_> = positional.by_ref().map(|(_, value)| value.as_str()).collect();
-                bound.insert(parameter.name.clone(), rest.join(" "));
+                let rest = self.join_values(positional.by_ref())?;
+                bound.insert(Rc::clone(&parameter.name), rest);
                 continue;
             }
             let value = match (positional.next(), &parameter.default) {
-                (Some((_, value)), pattern) if parameter.name.is_empty() => {
-                    if pattern.as_deref() != Some(value) {
+                (Some(argument), pattern) if parameter.name.is_empty() => {
+                    if pattern.as_deref() != Some(&*argument.value) {
                         return Ok(None);
                     }
                     continue;
                 }
-                (Some((_, value)), _) => value.clone(),
+                (Some(argument), _) => Rc::clone(&argument.value),
                 (None, Some(default)) if !parameter.name.is_empty() => {
+                    // The copy holds references to the texts.
+                    self.charge(bound.len().saturating_mul(size_of::<[Rc<str>; 2]>()))?;
                     let partial =
                         LessScope::with_variables(bound.clone(), Rc::clone(scope), caller);
-                    self.evaluate_text(default, &partial)?
+                    self.evaluate_text(default, &partial)?.into()
                 }
                 (None, _) => return Ok(None),
             };
-            bound.insert(parameter.name.clone(), value);
+            bound.insert(Rc::clone(&parameter.name), value);
         }
         if positional.next().is_some() {
             return Ok(None);
         }
-        let all: Vec<_> = arguments.iter().map(|(_, value)| value.as_str()).collect();
-        bound.insert("arguments".to_owned(), all.join(" "));
+        bound.insert("arguments".into(), self.join_values(arguments.iter())?);
         Ok(Some(bound))
     }
 
@@ -391,6 +512,7 @@ impl LessEvaluator {
         scope: &Rc<LessScope>,
         is_default: bool,
     ) -> Result<bool, String> {
+        self.charge(guard.len())?;
         for alternative in split_outside(guard, ',') {
             let mut is_true = true;
             for condition in split_words(alternative, "and") {
@@ -466,7 +588,7 @@ impl LessEvaluator {
     fn variable(&mut self, name: &str, scope: &Rc<LessScope>) -> Result<String, String> {
         for candidate in enclosing_scopes(scope) {
             if let Some(value) = candidate.variables.get(name) {
-                let value = value.clone();
+                let value = Rc::clone(value);
                 return self.nested(|this| this.evaluate_text(&value, scope)).map_err(|reason| {
                     if reason.contains("deep") {
                         format!("`@{name}` is defined by itself, or too deeply")
@@ -485,14 +607,14 @@ impl LessEvaluator {
         let mut rest = text;
         while let Some(at) = rest.find("@{") {
             let (before, after) = rest.split_at(at);
-            out.push_str(before);
+            self.append(&mut out, before)?;
             let end = after.find('}').ok_or("an interpolation has no `}`")?;
             let name = after.get(2..end).unwrap_or_default();
             let value = self.variable(name, scope)?;
-            out.push_str(value.trim_matches(['"', '\'']));
+            self.append(&mut out, value.trim_matches(['"', '\'']))?;
             rest = after.get(end + 1..).unwrap_or_default();
         }
-        out.push_str(rest);
+        self.append(&mut out, rest)?;
         Ok(out)
     }
 
@@ -507,29 +629,35 @@ impl LessEvaluator {
         let mut rest = text.as_str();
         while let Some(at) = rest.find('@') {
             let (before, after) = rest.split_at(at);
-            out.push_str(before);
+            self.append(&mut out, before)?;
             let name = after.get(1..).unwrap_or_default();
             let end = name.find(|next: char| !is_name_character(next)).unwrap_or(name.len());
             let (name, after) = name.split_at(end);
             let value = self.variable(name, scope)?;
             // A whole condition is often stored as an escaped string.
-            out.push_str(value.trim_matches(['"', '\'']));
+            self.append(&mut out, value.trim_matches(['"', '\'']))?;
             rest = after;
         }
-        out.push_str(rest);
+        self.append(&mut out, rest)?;
         Ok(out.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
     /// Evaluates the value of a declaration or variable.
     fn evaluate_text(&mut self, text: &str, scope: &Rc<LessScope>) -> Result<String, String> {
         self.count_step()?;
-        let mut parts = Vec::new();
-        for part in split_outside(text, ',') {
+        // A long text takes time even if its value is short.
+        self.charge(text.len())?;
+        let mut value = String::new();
+        for (index, part) in split_outside(text, ',').into_iter().enumerate() {
+            if index > 0 {
+                self.append(&mut value, ", ")?;
+            }
             let mut reader =
                 ExpressionReader { evaluator: self, scope, rest: part.trim(), depth: 0 };
-            parts.push(reader.read_list()?);
+            let list = reader.read_list()?;
+            self.append(&mut value, &list)?;
         }
-        Ok(parts.join(", "))
+        Ok(value)
     }
 
     /// Evaluates an expression to one value.
@@ -565,23 +693,12 @@ fn parse_rgb(text: &str) -> Option<LessValue> {
     Some(LessValue::Color { channels: [red, green, blue], alpha, text: Some(text.to_owned()) })
 }
 
-/// Combines the selectors of a nested rule with those around it.
-fn join_selectors(outer: &[String], own: &str) -> Result<Vec<String>, String> {
-    let mut selectors = Vec::new();
-    for own in split_outside(own, ',') {
-        let own = own.split_whitespace().collect::<Vec<_>>().join(" ");
-        if outer.is_empty() {
-            selectors.push(own.replace('&', "").trim().to_owned());
-        } else if own.contains('&') {
-            selectors.extend(outer.iter().map(|outer| own.replace('&', outer)));
-        } else {
-            selectors.extend(outer.iter().map(|outer| format!("{outer} {own}")));
-        }
-        if selectors.len() > MAX_SELECTORS {
-            return Err(format!("a rule has more than {MAX_SELECTORS} selectors"));
-        }
+/// Refuses a value that is too large.
+fn check_value_size(bytes: usize) -> Result<(), String> {
+    if bytes > MAX_VALUE_BYTES {
+        return Err(format!("a value is larger than {MAX_VALUE_BYTES} bytes"));
     }
-    Ok(selectors)
+    Ok(())
 }
 
 /// Finds the mixins of a path, in the nearest scope that has any.
@@ -651,14 +768,14 @@ impl ExpressionReader<'_, '_> {
             let before = self.rest.len();
             let value = self.read_sum()?;
             if has_blank && !out.is_empty() {
-                out.push(' ');
+                self.evaluator.append(&mut out, " ")?;
             }
-            out.push_str(&value.to_string());
+            self.evaluator.append(&mut out, &value.to_string())?;
             if self.rest.len() == before {
                 // Nothing above knows this character: it is CSS.
                 let next = self.rest.chars().next().map_or(0, char::len_utf8);
                 let (taken, left) = self.rest.split_at(next);
-                out.push_str(taken);
+                self.evaluator.append(&mut out, taken)?;
                 self.rest = left;
             }
         }
@@ -831,6 +948,7 @@ impl ExpressionReader<'_, '_> {
         }
         self.check_depth()?;
         let mut arguments = Vec::new();
+        let mut bytes = 0_usize;
         for part in split_outside(inner, ',').into_iter().filter(|part| !part.is_empty()) {
             let mut reader = ExpressionReader {
                 evaluator: self.evaluator,
@@ -838,7 +956,11 @@ impl ExpressionReader<'_, '_> {
                 rest: part,
                 depth: self.depth + 1,
             };
-            arguments.push(value_from_text(&reader.read_list()?));
+            let text = reader.read_list()?;
+            // The call is a value itself if no function has its name.
+            bytes = bytes.saturating_add(text.len());
+            check_value_size(bytes)?;
+            arguments.push(value_from_text(&text));
         }
         match call_function(name, &arguments) {
             Some(result) => Ok((result?, true)),

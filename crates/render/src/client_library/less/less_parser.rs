@@ -1,17 +1,28 @@
-//! The statements of a LESS file.
+//! The statements of a LESS file, with their lines.
 
 use std::rc::Rc;
 
+use super::LessFault;
+
 /// Maximum nesting depth of blocks.
 const MAX_BLOCK_DEPTH: usize = 64;
+
+/// A statement with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct LocatedStatement {
+    pub file: Rc<str>,
+    /// The line of its beginning, from 1.
+    pub line: usize,
+    pub statement: LessStatement,
+}
 
 /// A statement; texts are not evaluated.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum LessStatement {
     Declaration { name: String, value: String },
-    Variable { name: String, value: String },
+    Variable { name: Rc<str>, value: Rc<str> },
     Rule(Rc<LessRule>),
-    AtRule { name: String, prelude: String, body: Option<Rc<[LessStatement]>> },
+    AtRule { name: String, prelude: String, body: Option<Rc<[LocatedStatement]>> },
     MixinCall { path: Vec<String>, arguments: Vec<(Option<String>, String)>, is_important: bool },
     Import { target: String, is_optional: bool, text: String },
 }
@@ -23,14 +34,14 @@ pub(super) struct LessRule {
     /// The parameters of a mixin; `None` for a rule set, which is drawn and may also be called.
     pub parameters: Option<Vec<LessParameter>>,
     pub guard: Option<String>,
-    pub body: Rc<[LessStatement]>,
+    pub body: Rc<[LocatedStatement]>,
 }
 
 /// A parameter of a mixin.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LessParameter {
     /// The name without `@`; empty for a pattern.
-    pub name: String,
+    pub name: Rc<str>,
     pub default: Option<String>,
     pub takes_rest: bool,
 }
@@ -39,24 +50,34 @@ pub(super) struct LessParameter {
 ///
 /// # Errors
 /// What is not supported, or is malformed.
-pub(super) fn parse_style_sheet(text: &str) -> Result<Vec<LessStatement>, String> {
+pub(super) fn parse_style_sheet(
+    file: &str,
+    text: &str,
+) -> Result<Vec<LocatedStatement>, LessFault> {
     let text = strip_comments(text);
-    let mut parser = BlockParser { text: &text, at: 0 };
-    let statements = parser.parse_block(0)?;
-    if parser.at < text.len() {
-        return Err("a `}` closes nothing".to_owned());
-    }
-    Ok(statements)
+    let mut parser =
+        BlockParser { file: file.into(), text: &text, at: 0, line: 1, counted_bytes: 0 };
+    let parsed = parser.parse_block(0).and_then(|statements| {
+        if parser.at < text.len() {
+            parser.count_lines(parser.at);
+            return Err("a `}` closes nothing".to_owned());
+        }
+        Ok(statements)
+    });
+    parsed.map_err(|reason| LessFault { file: file.to_owned(), line: parser.line, reason })
 }
 
-/// Replaces comments by blanks, except in strings and in `url()`.
+/// Replaces comments by blanks and their line ends, except in strings and in `url()`.
 fn strip_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
         if rest.starts_with("/*") {
-            rest = rest.find("*/").and_then(|end| rest.get(end + 2..)).unwrap_or_default();
+            let end = rest.find("*/").map_or(rest.len(), |end| end + 2);
+            let (comment, after) = rest.split_at(end);
             out.push(' ');
+            out.extend(comment.chars().filter(|next| *next == '\n'));
+            rest = after;
         } else if rest.starts_with("//") {
             rest = rest.find('\n').and_then(|end| rest.get(end..)).unwrap_or_default();
         } else {
@@ -130,22 +151,37 @@ pub(super) fn split_outside(text: &str, separator: char) -> Vec<&str> {
 }
 
 struct BlockParser<'a> {
+    file: Rc<str>,
     text: &'a str,
     at: usize,
+    /// The line of the statement that is parsed.
+    line: usize,
+    /// The position up to which lines were counted.
+    counted_bytes: usize,
 }
 
 impl BlockParser<'_> {
+    /// Moves to the line of a position behind those before it.
+    fn count_lines(&mut self, at: usize) {
+        let text = self.text.get(self.counted_bytes..at).unwrap_or_default();
+        self.line += text.matches('\n').count();
+        self.counted_bytes = self.counted_bytes.max(at);
+    }
+
     /// Parses statements up to the end of the block; its brace is left.
-    fn parse_block(&mut self, depth: usize) -> Result<Vec<LessStatement>, String> {
+    fn parse_block(&mut self, depth: usize) -> Result<Vec<LocatedStatement>, String> {
         if depth > MAX_BLOCK_DEPTH {
             return Err(format!("blocks are nested more than {MAX_BLOCK_DEPTH} deep"));
         }
         let mut statements = Vec::new();
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
+            self.count_lines(self.at + rest.len() - rest.trim_start().len());
+            let (file, line) = (Rc::clone(&self.file), self.line);
+            let located = |statement| LocatedStatement { file, line, statement };
             let Some(end) = find_outside(rest, &[';', '{', '}']) else {
                 if !rest.trim().is_empty() {
-                    statements.extend(parse_statement(rest.trim())?);
+                    statements.extend(parse_statement(rest.trim())?.map(located));
                 }
                 self.at = self.text.len();
                 return Ok(statements);
@@ -156,22 +192,24 @@ impl BlockParser<'_> {
                 Some('{') => {
                     self.at += end + 1;
                     let body = self.parse_block(depth + 1)?;
+                    let last_line = std::mem::replace(&mut self.line, line);
                     if self.text.get(self.at..).is_none_or(|rest| !rest.starts_with('}')) {
                         return Err(format!("`{head}` has no closing `}}`"));
                     }
                     self.at += 1;
-                    statements.push(parse_rule(&head, body)?);
+                    statements.push(located(parse_rule(&head, body)?));
+                    self.line = last_line;
                 }
                 Some('}') => {
                     self.at += end;
                     if !head.is_empty() {
-                        statements.extend(parse_statement(&head)?);
+                        statements.extend(parse_statement(&head)?.map(located));
                     }
                     return Ok(statements);
                 }
                 _ => {
                     self.at += end + 1;
-                    statements.extend(parse_statement(&head)?);
+                    statements.extend(parse_statement(&head)?.map(located));
                 }
             }
         }
@@ -179,8 +217,8 @@ impl BlockParser<'_> {
 }
 
 /// Parses a statement with a block.
-fn parse_rule(head: &str, body: Vec<LessStatement>) -> Result<LessStatement, String> {
-    let body: Rc<[LessStatement]> = body.into();
+fn parse_rule(head: &str, body: Vec<LocatedStatement>) -> Result<LessStatement, String> {
+    let body: Rc<[LocatedStatement]> = body.into();
     if let Some(rest) = head.strip_prefix('@').filter(|rest| !rest.starts_with('{')) {
         let end = rest.find(|next: char| !is_name_character(next)).unwrap_or(rest.len());
         let (name, prelude) = rest.split_at(end);
@@ -224,14 +262,12 @@ fn parse_parameters(text: &str) -> Vec<LessParameter> {
             let takes_rest = name.ends_with("...");
             let name = name.trim_end_matches("...").trim();
             match name.strip_prefix('@') {
-                Some(name) => LessParameter { name: name.to_owned(), default, takes_rest },
-                None if takes_rest => {
-                    LessParameter { name: "rest".to_owned(), default, takes_rest }
-                }
+                Some(name) => LessParameter { name: name.into(), default, takes_rest },
+                None if takes_rest => LessParameter { name: "rest".into(), default, takes_rest },
                 // A pattern that the argument must equal.
                 None => {
                     let default = Some(name.to_owned());
-                    LessParameter { name: String::new(), default, takes_rest: false }
+                    LessParameter { name: "".into(), default, takes_rest: false }
                 }
             }
         })
@@ -261,7 +297,7 @@ fn parse_statement(text: &str) -> Result<Option<LessStatement>, String> {
         let (name, after) = rest.split_at(end);
         let after = after.trim();
         if let Some(value) = after.strip_prefix(':') {
-            let (name, value) = (name.to_owned(), value.trim().to_owned());
+            let (name, value) = (name.into(), value.trim().into());
             return Ok(Some(LessStatement::Variable { name, value }));
         }
         return match name {

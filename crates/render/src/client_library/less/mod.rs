@@ -9,7 +9,7 @@
 //!
 //! Not supported, and reported: detached rule sets, maps, `:extend`, plugins, JavaScript, loops with `each`.
 //!
-//! Invariant: compiling ends for any input: nesting, calls and output are bounded.
+//! Invariant: compiling ends for any input: nesting, calls, the bytes of all computed values, and output are bounded.
 
 mod less_evaluator;
 mod less_function;
@@ -19,52 +19,67 @@ mod less_value;
 use std::collections::BTreeMap;
 
 use self::less_evaluator::evaluate_style_sheet;
-use self::less_parser::{LessStatement, parse_style_sheet};
+use self::less_parser::{LessStatement, LocatedStatement, parse_style_sheet};
 use super::relative_path::resolve_relative_path;
 
-/// Maximum number of imported files, and of bytes of all of them.
+/// Maximum number of imported files.
 const MAX_IMPORTS: usize = 500;
+
+/// The reason why a style sheet cannot be compiled, with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LessFault {
+    /// The path in the library: of the file, or of one that it imports.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    pub reason: String,
+}
 
 /// Compiles the file at a path of a library.
 ///
 /// # Errors
-/// A message with the file, if it does not exist or uses something that is not supported.
-pub(super) fn compile_less(files: &BTreeMap<String, String>, path: &str) -> Result<String, String> {
-    let mut imported = Vec::new();
-    let statements = load_statements(files, path, &mut imported)?;
-    evaluate_style_sheet(&statements)
+/// If a file does not exist, uses something that is not supported, or is too large.
+pub(super) fn compile_less(
+    files: &BTreeMap<String, String>,
+    path: &str,
+) -> Result<String, LessFault> {
+    let fault = |reason| LessFault { file: path.to_owned(), line: 1, reason };
+    let text = files.get(path).ok_or_else(|| fault(format!("there is no file `{path}`")))?;
+    let statements = load_statements(files, path, text, &mut Vec::new())?;
+    evaluate_style_sheet(path, &statements)
 }
 
 /// Parses a file and replaces its imports by the statements of the imported files, each once.
 fn load_statements(
     files: &BTreeMap<String, String>,
     path: &str,
+    text: &str,
     imported: &mut Vec<String>,
-) -> Result<Vec<LessStatement>, String> {
-    let text = files.get(path).ok_or_else(|| format!("there is no file `{path}`"))?;
+) -> Result<Vec<LocatedStatement>, LessFault> {
     imported.push(path.to_owned());
-    if imported.len() > MAX_IMPORTS {
-        return Err(format!("there are more than {MAX_IMPORTS} imports"));
-    }
-    let parsed = parse_style_sheet(text).map_err(|reason| format!("`{path}`: {reason}"))?;
+    let parsed = parse_style_sheet(path, text)?;
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut statements = Vec::new();
-    for statement in parsed {
-        let LessStatement::Import { target, is_optional, .. } = &statement else {
-            statements.push(statement);
+    for located in parsed {
+        let LessStatement::Import { target, is_optional, .. } = &located.statement else {
+            statements.push(located);
             continue;
         };
         if target.contains("://") || target.starts_with("//") {
-            statements.push(statement);
+            statements.push(located);
             continue;
         }
+        let fault = |reason| LessFault { file: path.to_owned(), line: located.line, reason };
         let relative = resolve_relative_path(folder, target);
         let candidates = [relative.clone(), format!("{relative}.less"), format!("{relative}.css")];
-        match candidates.iter().find(|candidate| files.contains_key(*candidate)) {
-            Some(file) if imported.contains(file) => {}
-            Some(file) => statements.extend(load_statements(files, file, imported)?),
+        match candidates.iter().find_map(|candidate| files.get_key_value(candidate)) {
+            Some((file, _)) if imported.contains(file) => {}
+            Some(_) if imported.len() >= MAX_IMPORTS => {
+                return Err(fault(format!("there are more than {MAX_IMPORTS} imports")));
+            }
+            Some((file, text)) => statements.extend(load_statements(files, file, text, imported)?),
             None if *is_optional => {}
-            None => return Err(format!("`{path}` imports `{target}`, which does not exist")),
+            None => return Err(fault(format!("the imported file `{target}` does not exist"))),
         }
     }
     Ok(statements)
@@ -84,7 +99,7 @@ mod tests {
 
     fn refusal(source: &str) -> String {
         let files = BTreeMap::from([("a.less".to_owned(), source.to_owned())]);
-        compile_less(&files, "a.less").unwrap_err()
+        compile_less(&files, "a.less").unwrap_err().reason
     }
 
     #[test]
@@ -197,6 +212,86 @@ mod tests {
         );
     }
 
+    /// Variables of which each is twice as long as the one before it.
+    fn doubled_variables(literal: &str) -> String {
+        let mut source = format!("@a0: \"{literal}\";\n");
+        for number in 1..=40 {
+            let before = number - 1;
+            source.push_str(&format!("@a{number}: \"@{{a{before}}}@{{a{before}}}\";\n"));
+        }
+        source
+    }
+
+    #[test]
+    fn values_that_double_are_refused() {
+        let variables = doubled_variables(&"x".repeat(64 * 1024));
+        for user in [
+            "b { c: @a40; }",
+            "b { c: ~\"@{a40}\"; }",
+            "b { c: e(@a40); }",
+            "b { c: %(\"%s\", @a40); }",
+            "b { c: replace(\"y\", \"y\", @a40); }",
+            "b { c: url(@a40); d: calc(1px + @a40); }",
+            "b { @{a40}: c; }",
+            ".@{a40} { c: d; }",
+            "@media @a40 { b { c: d; } }",
+            ".m(@p) { c: @p; } b { .m(@a40); }",
+            ".m(@p) { } b { .m(@p: @a40); }",
+            ".m(@p: @a40) { c: @p; } b { .m(); }",
+            ".m(@rest...) { c: @rest; } b { .m(1, @a40); }",
+            ".m() when (@a40 = 1) { c: d; } b { .m(); }",
+        ] {
+            let reason = refusal(&format!("{variables}{user}"));
+            assert!(reason.contains("larger than"), "{user}: {reason}");
+        }
+        // Variables that stay short are evaluated too often.
+        let reason = refusal(&format!("{} b {{ c: @a40; }}", doubled_variables("")));
+        assert!(reason.contains("steps"), "{reason}");
+        // The blocks of variables are refused before anything evaluates them.
+        assert!(
+            refusal(&format!("{variables}@d: {{ c: @a40; }} b {{ @d(); }}")).contains("detached")
+        );
+        assert!(refusal(&format!("{variables}b {{ c: ~`@{{a40}}`; }}")).contains("JavaScript"));
+    }
+
+    #[test]
+    fn values_that_add_up_are_refused() {
+        let long = "x".repeat(512 * 1024);
+        let calls = ".m(@a);".repeat(200);
+        for source in [
+            // No single value is too large, and none of them reaches the output.
+            format!("@a: \"{long}\"; .m(@p) {{ @q: 1; }} b {{ {calls} }}"),
+            format!("@a: \"{long}\"; {} b {{ .m(@a); }}", ".m(@p) { }".repeat(200)),
+            format!("@a: \"{long}\"; b {{ {} }}", "c: red(@a, #000);".repeat(200)),
+            format!("@a: \"{long}\"; b {{ c: f({}); }}", "@a, ".repeat(200)),
+            format!("@a: \"{long}\"; .m() when (@a = 1) {{ }} b {{ {} }}", ".m();".repeat(200)),
+            // A body that a mixin repeats.
+            format!(
+                ".m(@i) when (@i > 0) {{ @import url(//x/{long}); @import url(//y/{long}); .m(@i - 1); }} b {{ .m(80); }}"
+            ),
+            ".m(@i; @t) when (@i > 0) { .m(@i - 1; \"@{t}@{t}\"); } .m(30; x);".to_owned(),
+            format!(".m(@i) when (@i > 0) {{ &-{long} {{ .m(@i - 1); }} }} b {{ .m(30); }}"),
+            // Selectors that hold those around them several times.
+            format!("{}c: d;{}", "&b & & & {".repeat(40), "}".repeat(40)).replacen('&', "a", 1),
+        ] {
+            let reason = refusal(&source);
+            let start: String = source.chars().filter(|next| *next != 'x').take(200).collect();
+            assert!(reason.contains("larger than"), "{start}: {reason}");
+        }
+    }
+
+    #[test]
+    fn imports_in_a_loop_add_nothing() {
+        let files = [
+            ("a.less", "@import 'b'; @import 'a'; x { y: @v; }"),
+            ("b.less", "@import 'a.less'; @v: \"@{w}@{w}\"; @w: 1;"),
+        ];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+        assert_eq!(compile_less(&files, "a.less").unwrap(), "x {\n  y: \"11\";\n}\n");
+        let looped = doubled_variables(&"x".repeat(64 * 1024)) + "@import 'a'; b { c: @a40; }";
+        assert!(refusal(&looped).contains("larger than"));
+    }
+
     #[test]
     fn unsupported_parts_are_named() {
         for (source, part) in [
@@ -228,6 +323,28 @@ mod tests {
             compiled.split_whitespace().collect::<Vec<_>>().join(" "),
             "c { d: e; } x { y: 1px; }"
         );
-        assert!(compile_less(&files, "bad.less").unwrap_err().contains("none"));
+        assert!(compile_less(&files, "bad.less").unwrap_err().reason.contains("none"));
+    }
+
+    #[test]
+    fn faults_have_their_file_and_line() {
+        for (source, line) in [
+            ("a { b: c; }\n\n/* x\n*/ d {\n  e: f;\n  g: @none;\n}", 6),
+            ("// x\n.m(@p) {\n  a: @p + @none;\n}\nb {\n  .m(1);\n}", 3),
+            ("a {\n  b: c;\n", 1),
+            ("a {\n  b: c;\n}\n }", 4),
+            ("a { b: c; }\n@d: {\n e: f;\n}\ng { h: i; }", 2),
+            ("a { b: c; }\n@import 'none';", 2),
+            ("@import 'part';\na {\n  b: c;\n  .missing();\n}", 4),
+        ] {
+            let files = [("a.less", source), ("part.less", "x {\n  y: z;\n}")];
+            let files = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+            let fault = compile_less(&files, "a.less").unwrap_err();
+            assert_eq!((fault.file.as_str(), fault.line), ("a.less", line), "{fault:?}");
+        }
+        let files = [("a.less", "@import 'sub/part';"), ("sub/part.less", "x {\n  y: @none;\n}")];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+        let fault = compile_less(&files, "a.less").unwrap_err();
+        assert_eq!((fault.file.as_str(), fault.line), ("sub/part.less", 2), "{fault:?}");
     }
 }
