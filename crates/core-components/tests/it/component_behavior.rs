@@ -438,6 +438,21 @@ fn fragments_that_contain_each_other_end() {
 }
 
 #[test]
+fn links_with_a_scheme_that_may_run_code_have_no_address() {
+    for url in
+        ["javascript:alert(1)", " JavaScript:alert(1)", "data:text/html,a", "java\nscript:alert(1)"]
+    {
+        check("Title", json!({"linkURL": url}), &[("linkURL", json!(null)), ("link", json!(null))]);
+    }
+    let mut context = site(json!({}));
+    let content = "/content/site/en/news/jcr:content";
+    context.set(content, "cq:redirectTarget", ContentValue::text("javascript:alert(1)"));
+    context.current_page = Some("/content/site/en/news".to_owned());
+    let page = model_of(&shared(context), "Page", content);
+    assert_eq!(read(&page, "redirectTarget.link"), json!({"valid": false}));
+}
+
+#[test]
 fn a_language_navigation_leads_to_the_same_page() {
     check(
         "LanguageNavigation",
