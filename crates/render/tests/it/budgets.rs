@@ -1,6 +1,9 @@
 //! Runaway templates end, and cost their own place only.
 
-use tympan_render::{RenderLimits, RenderMode, RenderOutcome, RenderResponse};
+use tympan_render::{
+    FragmentCache, FragmentCacheOptions, RenderLimits, RenderMode, RenderOptions, RenderOutcome,
+    RenderRequest, RenderResponse, Renderer,
+};
 
 use crate::site::{Site, body_text, component, page};
 
@@ -95,4 +98,41 @@ fn a_runaway_leaves_enough_for_the_rest_of_the_page() {
     let response = site.get("/content/p.html");
     assert_eq!(body_text(&response), "before fine fine  after");
     assert_eq!(response.failed_component_count, 3);
+}
+
+#[test]
+fn cached_fragments_count_as_components() {
+    let site = Site::empty();
+    site.script("/apps/t/leaf/leaf.html.j2", "leaf");
+    site.edit(|session| {
+        let folder = tympan_content::NodePath::new("/apps").unwrap();
+        session.set_property(&folder, "cache", "always".into()).unwrap();
+    });
+    site.script(
+        "/apps/t/list/list.html.j2",
+        "<i>{% for n in range(20) %}{{ include(properties.target) }}{% endfor %}</i>",
+    );
+    let renderer = Renderer::new(&site.repository, RenderOptions::default())
+        .with_fragments(FragmentCache::new(FragmentCacheOptions::default()));
+    let get = |path: &str| {
+        renderer.render(&site.repository.snapshot().unwrap(), &RenderRequest::get(path))
+    };
+    site.put("/content/f0", component("", "t/leaf"));
+    for number in 1..6 {
+        let target = format!("/content/f{}", number - 1);
+        site.put(
+            &format!("/content/f{number}"),
+            component("", "t/list").with_property("target", target.as_str()),
+        );
+    }
+    // Each is drawn, and cached if it is complete, before the one that includes it.
+    for number in 0..6 {
+        let response = get(&format!("/content/f{number}.html"));
+        let leaves = body_text(&response).matches("leaf").count();
+        let has_failures = response.failed_component_count > 0;
+        match 20_usize.pow(number) {
+            all if all <= 400 => assert_eq!((leaves, has_failures), (all, false), "f{number}"),
+            _ => assert!(leaves < 1000 && has_failures, "f{number}: {leaves} leaves"),
+        }
+    }
 }
