@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("content", &["blobs", "notation", "store"]),
     ("content-package", &["content"]),
     ("content-query", &["content", "notation"]),
-    ("core-components", &[]),
+    ("core-components", &["notation"]),
     ("dispatcher", &["notation", "web"]),
     ("home", &["blobs", "content", "jobs", "notation", "replicate", "store", "web"]),
     (
@@ -29,7 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "web",
         ],
     ),
-    ("htl", &[]),
+    ("htl", &["notation"]),
     ("jobs", &["blobs", "content", "notation", "web"]),
     ("lab", &["lab-engine", "lab-plan", "lab-tools", "notation", "terminal"]),
     ("lab-engine", &["lab-plan", "notation", "web"]),

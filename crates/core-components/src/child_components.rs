@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::component_context::ComponentResource;
 use crate::component_core::ComponentCore;
+use crate::export_scope::ExportScope;
 use crate::exporter::export_nested;
 use crate::model_value::{ModelMap, ModelValue};
 use crate::template_structure::structure_children;
@@ -51,36 +52,41 @@ pub(crate) fn export_children(
     adorn: &dyn Fn(&ComponentResource, &mut ModelMap),
     map: &mut ModelMap,
 ) {
-    export_nested_children(core, children, 1, adorn, map);
+    let scope = core.export_scope().inside_container(1);
+    export_nested_children(core, children, &scope, adorn, map);
 }
 
-/// Appends the JSON of the components of an experience fragment.
-pub(crate) fn export_fragment(
-    core: &ComponentCore,
-    children: &[ComponentResource],
-    map: &mut ModelMap,
-) {
-    export_nested_children(core, children, FRAGMENT_NESTING, &|_, _| {}, map);
+/// Appends the JSON of the components of an experience fragment: none if the fragment contains the component.
+pub(crate) fn export_fragment(core: &ComponentCore, content: Option<&str>, map: &mut ModelMap) {
+    let outer = core.export_scope();
+    let opened = content.and_then(|content| {
+        let scope = outer.inside_fragment(core.path(), content, FRAGMENT_NESTING)?;
+        Some((components_below(core, content), scope))
+    });
+    let (children, scope) = opened.unwrap_or_default();
+    export_nested_children(core, &children, &scope, &|_, _| {}, map);
 }
 
 fn export_nested_children(
     core: &ComponentCore,
     children: &[ComponentResource],
-    depth: usize,
+    scope: &ExportScope,
     adorn: &dyn Fn(&ComponentResource, &mut ModelMap),
     map: &mut ModelMap,
 ) {
-    let nesting = core.nesting() + depth;
     let (mut items, mut order) = (ModelMap::new(), Vec::new());
     for child in children {
-        let Some(ModelValue::Map(exported)) = export_nested(core.shared_context(), child, nesting)
+        if scope.check().is_err() {
+            break;
+        }
+        let Some(ModelValue::Map(exported)) = export_nested(core.shared_context(), child, scope)
         else {
             continue;
         };
         let mut exported = Arc::unwrap_or_clone(exported);
         adorn(child, &mut exported);
         order.push(ModelValue::from(child.name()));
-        items.insert(child.name(), exported);
+        items.insert(child.name(), scope.count_output(exported));
     }
     map.insert(":items", items);
     map.insert(":itemsOrder", order);

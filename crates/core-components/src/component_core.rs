@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::component_context::{ComponentContext, ComponentResource};
 use crate::component_data::ComponentData;
 use crate::content_value::{ContentDate, ContentValue};
+use crate::export_scope::ExportScope;
 use crate::model_registry::ModelRequest;
 use crate::model_value::{ModelMap, ModelValue};
 use crate::page_reader::{PageReader, node_name};
@@ -40,9 +41,9 @@ impl ComponentCore {
         &self.request.context
     }
 
-    /// Returns the number of containers around the component in the exported JSON.
-    pub(crate) fn nesting(&self) -> usize {
-        self.request.nesting
+    /// Returns the place of the component in the export.
+    pub(crate) fn export_scope(&self) -> &ExportScope {
+        &self.request.export_scope
     }
 
     /// Returns the resource.

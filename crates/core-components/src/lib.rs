@@ -8,6 +8,8 @@
 //! [`find_model`] gives the factory for a class name, [`find_model_class`] the class for a resource type or one of its
 //! super types, and [`export_resource`] the JSON of a resource. A property of a model is computed when it is asked for.
 //!
+//! On failure: an export that exceeds its budget of components or bytes is an [`Error`].
+//!
 //! Not here: templates, HTTP, and the storage of content.
 
 mod asset_reader;
@@ -18,6 +20,8 @@ mod component_data;
 mod configuration_lookup;
 mod content_policy;
 mod content_value;
+mod error;
+mod export_scope;
 mod exporter;
 mod link;
 mod list_item;
@@ -35,6 +39,7 @@ pub use component_context::{
 };
 pub use content_policy::find_content_policy;
 pub use content_value::{ContentDate, ContentValue};
+pub use error::{Error, Result};
 pub use exporter::export_resource;
 pub use model_registry::{
     ModelFactory, ModelRequest, find_model, find_model_class, model_class_names,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tympan_notation::has_harmless_scheme;
+
 use crate::component_context::{ComponentContext, ComponentResource};
 use crate::model_value::{ComponentModel, ModelMap, ModelValue};
 use crate::page_reader::{PageReader, RedirectDestination, page_path_of_link};
@@ -114,13 +116,16 @@ impl ComponentLink {
         ComponentLink { page: Some(page), ..ComponentLink::to_path(context, &path) }
     }
 
-    /// Creates a link to something that is not a page.
+    /// Creates a link to something that is not a page. A link with a scheme that may run code has no address.
     fn to_address(context: &dyn ComponentContext, address: &str) -> ComponentLink {
         if address.starts_with('/') && !address.starts_with("//") {
             let link = ComponentLink::to_path(context, address);
             let page = page_path_of_link(address);
             let page = PageReader::new(context).is_page(page).then(|| page.to_owned());
             return ComponentLink { page, ..link };
+        }
+        if !has_harmless_scheme(address) {
+            return ComponentLink::default();
         }
         let address = address.replace(' ', "%20");
         ComponentLink {

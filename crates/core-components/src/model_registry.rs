@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::component_context::{ComponentContext, ComponentResource};
+use crate::export_scope::ExportScope;
 use crate::model_value::ModelValue;
 use crate::models;
 
@@ -15,15 +16,20 @@ pub struct ModelRequest {
     pub resource: ComponentResource,
     /// The options of the `data-sly-use` expression, for example `categories`.
     pub options: Vec<(String, ModelValue)>,
-    /// The number of containers around the resource in the exported JSON.
-    pub(crate) nesting: usize,
+    /// The place of the resource in the export.
+    pub(crate) export_scope: ExportScope,
 }
 
 impl ModelRequest {
     /// Creates a request without options.
     #[must_use]
     pub fn new(context: Arc<dyn ComponentContext>, resource: ComponentResource) -> ModelRequest {
-        ModelRequest { context, resource, options: Vec::new(), nesting: 0 }
+        ModelRequest {
+            context,
+            resource,
+            options: Vec::new(),
+            export_scope: ExportScope::default(),
+        }
     }
 
     /// Returns the same request with one more option.

@@ -109,6 +109,22 @@ impl ModelMap {
     }
 }
 
+impl IntoIterator for ModelMap {
+    type Item = (Arc<str>, ModelValue);
+    type IntoIter = std::vec::IntoIter<(Arc<str>, ModelValue)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
+    }
+}
+
+impl FromIterator<(Arc<str>, ModelValue)> for ModelMap {
+    /// Creates a map from entries with different names.
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, ModelValue)>>(entries: I) -> ModelMap {
+        ModelMap { entries: entries.into_iter().collect() }
+    }
+}
+
 impl ModelValue {
     /// Creates a text.
     #[must_use]

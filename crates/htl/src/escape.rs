@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 
 use ammonia::Builder;
 use regex::Regex;
+use tympan_notation::has_harmless_scheme;
 
 use crate::java_double::write_java_double;
 
@@ -304,26 +305,6 @@ fn valid_uri(text: &str) -> Cow<'_, str> {
         });
         true
     })
-}
-
-fn has_harmless_scheme(address: &str) -> bool {
-    const SCHEMES: [&str; 20] = [
-        "http", "https", "ftp", "ftps", "mailto", "tel", "sms", "sip", "sips", "fax", "callto",
-        "geo", "news", "nntp", "irc", "ircs", "xmpp", "webcal", "skype", "whatsapp",
-    ];
-    let address = address.trim_start();
-    let end = address.find(['/', '?']).unwrap_or(address.len());
-    let before = address.get(..end).unwrap_or_default();
-    // A browser decodes character references in attributes before it looks for a scheme.
-    let lower = before.to_ascii_lowercase();
-    if ["&#", "&colon", "&tab", "&newline"].iter().any(|reference| lower.contains(reference)) {
-        return false;
-    }
-    let before = before.split('#').next().unwrap_or_default();
-    match before.split_once(':') {
-        None => true,
-        Some((scheme, _)) => SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme)),
-    }
 }
 
 fn is_attribute_name(name: &str) -> bool {

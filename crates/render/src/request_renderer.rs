@@ -535,8 +535,14 @@ impl RequestRenderer<'_> {
         };
         let resource = ContentResource::from_node(content);
         let scope = self.new_scope(url, "json", resource.path(), None);
-        let text = model_json(&scope, &resource)?;
-        Some(DraftResponse::new(RenderOutcome::Ok, media_type("json"), text))
+        match model_json(&scope, &resource) {
+            Ok(text) => Some(DraftResponse::new(RenderOutcome::Ok, media_type("json"), text?)),
+            Err(failure) => {
+                let mut response = self.render_failure(url, &scope, &resource, &failure);
+                response.failed_component_count += scope.failure_count();
+                Some(response)
+            }
+        }
     }
 
     /// Renders a resource as JSON.

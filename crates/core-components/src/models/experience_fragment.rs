@@ -1,6 +1,6 @@
 //! The experience fragment component (`experiencefragment`, v1 and v2): a part of a page that several pages show.
 
-use crate::child_components::{components_below, export_fragment};
+use crate::child_components::export_fragment;
 use crate::component_core::{ComponentCore, component_model};
 use crate::component_data::ComponentData;
 use crate::model_registry::ModelRequest;
@@ -90,14 +90,7 @@ impl ExperienceFragmentModel {
         map.insert("configured", self.is_configured());
         map.insert_present("localizedFragmentVariationPath", self.content_path());
         map.insert("classNames", self.class_names());
-        let children = match self.content_path() {
-            // A fragment that contains itself ends here: its own component is left out.
-            Some(content) if !crate::page_reader::is_at_or_below(self.core.path(), &content) => {
-                components_below(&self.core, &content)
-            }
-            _ => Vec::new(),
-        };
-        export_fragment(&self.core, &children, &mut map);
+        export_fragment(&self.core, self.content_path().as_deref(), &mut map);
         self.core.export_end(&mut map, self.data());
         map
     }

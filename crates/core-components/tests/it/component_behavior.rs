@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tympan_core_components::{
-    ComponentContext, ComponentResource, ContentValue, ModelRequest, ModelValue, OembedAnswer,
-    export_resource, find_content_policy, find_model, find_model_class,
+    ComponentContext, ComponentResource, ContentValue, Error, ModelRequest, ModelValue,
+    OembedAnswer, export_resource, find_content_policy, find_model, find_model_class,
 };
 
 use crate::memory_context::{MemoryContext, shared};
@@ -147,12 +147,13 @@ fn a_proxy_is_answered_by_its_core_ancestor() {
     assert_eq!(class, format!("{MODELS}.Title"));
     assert!(find_model_class(&*context, "site/components/other").is_none());
     let exported =
-        export_resource(&context, &ComponentResource::new(format!("{ROOT}/it"))).unwrap();
+        export_resource(&context, &ComponentResource::new(format!("{ROOT}/it"))).unwrap().unwrap();
     let exported = exported.to_json();
     assert_eq!(exported[":type"], json!("site/components/title"));
     assert_eq!(exported["text"], json!("T"));
     assert!(exported["id"].as_str().unwrap().starts_with("title-"));
-    assert!(export_resource(&context, &ComponentResource::new(format!("{ROOT}/circle"))).is_none());
+    let circle = ComponentResource::new(format!("{ROOT}/circle"));
+    assert!(export_resource(&context, &circle).unwrap().is_none());
 }
 
 #[test]
@@ -433,8 +434,86 @@ fn fragments_that_contain_each_other_end() {
     }
     let path = "/content/experience-fragments/site/a/master/jcr:content/one";
     let exported = export_resource(&shared(context), &ComponentResource::new(path)).unwrap();
-    let text = exported.to_json().to_string();
-    assert!(text.len() > 1_000 && text.len() < 1_000_000, "{} bytes", text.len());
+    let exported = exported.unwrap().to_json();
+    // The fragment `b`, whose components show `a`, which is open.
+    assert_eq!(exported[":itemsOrder"], json!(["one", "two"]));
+    assert_eq!(exported[":items"]["one"][":itemsOrder"], json!([]));
+    assert_eq!(exported[":items"]["two"][":itemsOrder"], json!([]));
+}
+
+/// Creates pages whose content names other pages as fragments, each several times.
+fn linked_fragments(links: &[(String, String)], breadth: usize) -> MemoryContext {
+    let mut context = MemoryContext::default();
+    for (page, target) in links {
+        let mut content = Map::new();
+        content.insert("sling:resourceType".to_owned(), json!("core/wcm/components/page/v3/page"));
+        for number in 0..breadth {
+            let component = json!({
+                "sling:resourceType": "core/wcm/components/experiencefragment/v2/experiencefragment",
+                "fragmentVariationPath": target,
+            });
+            content.insert(format!("c{number}"), component);
+        }
+        let tree = json!({"jcr:primaryType": "cq:Page", "jcr:content": content});
+        context.load(page, &tree);
+    }
+    context
+}
+
+#[test]
+fn fragments_that_contain_each_other_many_times_end() {
+    let links = [("/content/xfa", "/content/xfb"), ("/content/xfb", "/content/xfa")];
+    let links = links.map(|(page, target)| (page.to_owned(), target.to_owned()));
+    let context = shared(linked_fragments(&links, 5));
+    let resource = ComponentResource::new("/content/xfa/jcr:content");
+    let exported = export_resource(&context, &resource).unwrap().unwrap().to_json();
+    let inner = &exported[":items"]["c4"][":items"]["c4"];
+    assert_eq!(inner["localizedFragmentVariationPath"], json!("/content/xfa/jcr:content"));
+    assert_eq!(inner[":itemsOrder"], json!([]));
+    let text = exported.to_string();
+    assert!(text.len() < 50_000, "{} bytes", text.len());
+}
+
+#[test]
+fn a_chain_of_fragments_with_many_references_ends_with_an_error() {
+    let links: Vec<_> =
+        (1..9).map(|n| (format!("/content/f{n}"), format!("/content/f{}", n + 1))).collect();
+    let resource = ComponentResource::new("/content/f1/jcr:content");
+    let export = |breadth| export_resource(&shared(linked_fragments(&links, breadth)), &resource);
+    assert!(export(2).unwrap().is_some());
+    assert_eq!(export(6).unwrap_err(), Error::TooManyComponents(10_000));
+}
+
+#[test]
+fn an_export_of_a_large_text_in_many_places_ends_with_an_error() {
+    let links = [("/content/a".to_owned(), "/content/b".to_owned())];
+    let export = |breadth| {
+        let mut context = linked_fragments(&links, breadth);
+        let text = json!({
+            "sling:resourceType": "core/wcm/components/title/v3/title",
+            "jcr:title": "x".repeat(1024 * 1024),
+        });
+        let tree = json!({"jcr:primaryType": "cq:Page", "jcr:content": {"title": text}});
+        context.load("/content/b", &tree);
+        export_resource(&shared(context), &ComponentResource::new("/content/a/jcr:content"))
+    };
+    assert!(export(4).unwrap().is_some());
+    assert_eq!(export(9).unwrap_err(), Error::OutputTooLarge(8 * 1024 * 1024));
+}
+
+#[test]
+fn links_with_a_scheme_that_may_run_code_have_no_address() {
+    for url in
+        ["javascript:alert(1)", " JavaScript:alert(1)", "data:text/html,a", "java\nscript:alert(1)"]
+    {
+        check("Title", json!({"linkURL": url}), &[("linkURL", json!(null)), ("link", json!(null))]);
+    }
+    let mut context = site(json!({}));
+    let content = "/content/site/en/news/jcr:content";
+    context.set(content, "cq:redirectTarget", ContentValue::text("javascript:alert(1)"));
+    context.current_page = Some("/content/site/en/news".to_owned());
+    let page = model_of(&shared(context), "Page", content);
+    assert_eq!(read(&page, "redirectTarget.link"), json!({"valid": false}));
 }
 
 #[test]
@@ -744,7 +823,7 @@ fn a_page_shows_the_structure_of_its_template() {
     context.current_page = Some("/content/site/en/news".to_owned());
     context.merges_template_structure = true;
     let exported = export_resource(&shared(context), &ComponentResource::new(ROOT)).unwrap();
-    let exported = exported.to_json();
+    let exported = exported.unwrap().to_json();
     assert_eq!(exported[":itemsOrder"], json!(["head", "body", "foot"]));
     assert_eq!(exported[":items"]["head"]["text"], json!("Head"));
     assert_eq!(exported[":items"]["body"][":itemsOrder"], json!(["own"]));

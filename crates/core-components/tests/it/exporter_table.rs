@@ -88,7 +88,7 @@ fn actual_json(folder: &Path, row: &IndexRow<'_>, files: &mut BTreeMap<String, V
     load_services(&mut context, row);
     let context = shared(context);
     let resource = ComponentResource::new(row.resource);
-    let exported = export_resource(&context, &resource).unwrap_or_else(|| {
+    let exported = export_resource(&context, &resource).unwrap().unwrap_or_else(|| {
         let class = class_name(row.model);
         let factory = find_model(&class).unwrap_or_else(|| panic!("no model `{class}`"));
         factory(&ModelRequest::new(context.clone(), resource))

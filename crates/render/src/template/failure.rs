@@ -41,6 +41,8 @@ pub(crate) enum ComponentFailure {
     TooManyOwnSteps(u64),
     #[error("the page is larger than {0} bytes")]
     OutputTooLarge(usize),
+    #[error(transparent)]
+    ModelExport(#[from] tympan_core_components::Error),
 }
 
 impl ComponentFailure {
@@ -61,6 +63,7 @@ impl ComponentFailure {
             Self::TooManySteps(_) => "steps",
             Self::TooManyOwnSteps(_) => "component-steps",
             Self::OutputTooLarge(_) => "bytes",
+            Self::ModelExport(_) => "model-export",
         }
     }
 

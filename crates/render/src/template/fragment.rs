@@ -176,7 +176,7 @@ impl RenderScope {
             FragmentLookup::Hit(fragment) => {
                 self.count_fragment_lookup(|counts| counts.hits += 1);
                 self.reader.record_fragment(&fragment.dependencies, fragment.request_facts);
-                return Ok(self.assemble_fragment(&fragment));
+                return self.assemble_fragment(&fragment);
             }
             FragmentLookup::Miss(permit) => permit,
         };
@@ -282,20 +282,24 @@ impl RenderScope {
     }
 
     /// Assembles the output of a cached fragment.
-    fn assemble_fragment(self: &Arc<Self>, fragment: &CachedFragment) -> String {
-        let mut text = String::new();
-        for piece in &fragment.pieces {
-            match piece {
-                FragmentPiece::Text(piece) => text.push_str(piece),
-                FragmentPiece::Hole(hole) => {
+    fn assemble_fragment(
+        self: &Arc<Self>,
+        fragment: &CachedFragment,
+    ) -> Result<String, ComponentFailure> {
+        let mut pieces = fragment.pieces.iter();
+        self.assemble_component(|text| {
+            match pieces.next() {
+                Some(FragmentPiece::Text(piece)) => text.push_str(piece),
+                Some(FragmentPiece::Hole(hole)) => {
                     // The hole is not a part of a new rendering.
                     self.begin_capture(None);
                     text.push_str(&render_hole(self, hole));
                     self.end_capture();
                 }
+                None => return false,
             }
-        }
-        text
+            true
+        })
     }
 
     /// Returns the cache key of a component, without reading its content.

@@ -199,6 +199,27 @@ impl RenderState {
         }
     }
 
+    /// Counts a component that begins, unless a budget is exhausted.
+    fn count_component(&mut self, limits: &RenderLimits) -> Result<(), ComponentFailure> {
+        let here = stack_address();
+        let base = *self.stack_base_address.get_or_insert(here);
+        if here.abs_diff(base) > limits.max_stack_bytes {
+            return Err(ComponentFailure::StackTooDeep(limits.max_stack_bytes));
+        }
+        if self.counted_steps.len() >= limits.max_include_depth {
+            return Err(ComponentFailure::IncludesTooDeep(limits.max_include_depth));
+        }
+        if self.component_count >= limits.max_components {
+            return Err(ComponentFailure::TooManyComponents(limits.max_components));
+        }
+        if self.step_count >= limits.max_steps {
+            return Err(ComponentFailure::TooManySteps(limits.max_steps));
+        }
+        self.counted_steps.push(0);
+        self.component_count += 1;
+        Ok(())
+    }
+
     /// Raises the step count of the running component to a number, and the total with it.
     fn raise_step_count(&mut self, steps: u64) {
         let Some(counted) = self.counted_steps.last_mut() else {
@@ -286,22 +307,7 @@ impl RenderScope {
         resource: &ContentResource,
     ) -> Result<OutputBudget, ComponentFailure> {
         let mut running = self.state().lock();
-        let here = stack_address();
-        let base = *running.stack_base_address.get_or_insert(here);
-        if here.abs_diff(base) > self.limits.max_stack_bytes {
-            return Err(ComponentFailure::StackTooDeep(self.limits.max_stack_bytes));
-        }
-        if running.counted_steps.len() >= self.limits.max_include_depth {
-            return Err(ComponentFailure::IncludesTooDeep(self.limits.max_include_depth));
-        }
-        if running.component_count >= self.limits.max_components {
-            return Err(ComponentFailure::TooManyComponents(self.limits.max_components));
-        }
-        if running.step_count >= self.limits.max_steps {
-            return Err(ComponentFailure::TooManySteps(self.limits.max_steps));
-        }
-        running.counted_steps.push(0);
-        running.component_count += 1;
+        running.count_component(&self.limits)?;
         let read_clock = || (Instant::now(), self.read_counts());
         running.stopwatch.begin_call(script.path(), resource.path().as_str(), read_clock);
         if !script.has_only_plain_includes()
@@ -318,6 +324,30 @@ impl RenderScope {
             expected_bytes: expected,
             remaining_bytes: self.limits.max_output_bytes.saturating_sub(running.output_bytes),
         })
+    }
+
+    /// Assembles a component from its cached fragment. It counts as a rendered one: a page has the same limits with and
+    /// without a cache. `append` writes the next piece to a text; nothing follows if it returns false.
+    ///
+    /// # Errors
+    /// [`ComponentFailure`] if a budget is exhausted.
+    pub(super) fn assemble_component(
+        &self,
+        mut append: impl FnMut(&mut String) -> bool,
+    ) -> Result<String, ComponentFailure> {
+        let mut running = self.state().lock();
+        running.count_component(&self.limits)?;
+        let remaining_bytes = self.limits.max_output_bytes.saturating_sub(running.output_bytes);
+        drop(running);
+        let mut text = String::new();
+        while text.len() <= remaining_bytes && append(&mut text) {}
+        let mut running = self.state().lock();
+        running.counted_steps.pop();
+        if text.len() > remaining_bytes {
+            return Err(ComponentFailure::OutputTooLarge(self.limits.max_output_bytes));
+        }
+        running.output_bytes += text.len();
+        Ok(text)
     }
 
     /// Returns the current counters.
