@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::LessFault;
+use super::less_fault::LessFault;
 use super::less_function::call_function;
 use super::less_parser::{
     LessParameter, LessRule, LessStatement, LocatedStatement, find_outside, is_name_character,

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::LessFault;
+use super::less_fault::LessFault;
 
 /// Maximum nesting depth of blocks.
 const MAX_BLOCK_DEPTH: usize = 64;

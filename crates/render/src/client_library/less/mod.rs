@@ -12,6 +12,7 @@
 //! Invariant: compiling ends for any input: nesting, calls, the bytes of all computed values, and output are bounded.
 
 mod less_evaluator;
+mod less_fault;
 mod less_function;
 mod less_parser;
 mod less_value;
@@ -19,21 +20,12 @@ mod less_value;
 use std::collections::BTreeMap;
 
 use self::less_evaluator::evaluate_style_sheet;
+pub(super) use self::less_fault::LessFault;
 use self::less_parser::{LessStatement, LocatedStatement, parse_style_sheet};
 use super::relative_path::resolve_relative_path;
 
 /// Maximum number of imported files.
 const MAX_IMPORTS: usize = 500;
-
-/// The reason why a style sheet cannot be compiled, with its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LessFault {
-    /// The path in the library: of the file, or of one that it imports.
-    pub file: String,
-    /// The line, from 1.
-    pub line: usize,
-    pub reason: String,
-}
 
 /// Compiles the file at a path of a library.
 ///
