@@ -103,5 +103,12 @@ echo "steps:"
 cat "$steps"
 echo "slowest tests:"
 sed -nE 's/^test (.*) \.\.\. (ok|FAILED) <([0-9.]+)s>$/\3 s  \1/p' "$tests" | sort -rn | head -20 | sed 's/^/  /'
+# Names and reasons once more at the end: a log that is cut keeps its end.
+if grep -qE '^test .* \.\.\. FAILED|^FAILED  |^error: ' "$tests"; then
+  echo "failed:"
+  grep -E '^test .* \.\.\. FAILED|^FAILED  |^error: ' "$tests" | head -40 | sed 's/^/  /'
+  echo "why:"
+  grep -hE -A 6 "^(thread '.*' .*panicked at|FAILED  )" "$tests" | head -120 | sed 's/^/  /'
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
