@@ -8,6 +8,13 @@ if [ "${1:-}" != without-compiling ]; then
   cargo clippy --workspace --all-targets --quiet -- -D warnings
   scripts/bench_tests.sh check
 fi
+# A dependency that a crate here got belongs in the lock files of the two other workspaces, too.
+for manifest in bench/Cargo.toml fuzz/Cargo.toml; do
+  cargo metadata --locked --format-version 1 --manifest-path "$manifest" >/dev/null || {
+    echo "lint: \`cargo metadata --manifest-path $manifest\` brings its lock file up to date" >&2
+    exit 1
+  }
+done
 scripts/duplicate_crates.sh
 if cargo deny --version >/dev/null 2>&1; then
   cargo deny --log-level error check bans licenses sources
