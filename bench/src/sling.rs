@@ -109,6 +109,30 @@ impl Sling {
         Ok(begin.elapsed().as_secs_f64())
     }
 
+    /// Puts a file into a folder, which is made.
+    ///
+    /// # Errors
+    /// If Sling refuses it.
+    pub(crate) fn put_file(&self, folder: &str, file: &Path, media_type: &str) -> Outcome<()> {
+        let name = file.file_name().and_then(|name| name.to_str()).ok_or("it has no name")?;
+        self.curl(&["-F", "jcr:primaryType=sling:Folder"], folder)?;
+        let form = format!("{name}=@{};type={media_type}", file.display());
+        self.curl(&["-F", &form], folder).map(drop)
+    }
+
+    /// Puts the node of a JSON file below `parent`, in place of one with this name.
+    ///
+    /// # Errors
+    /// If Sling refuses it.
+    pub(crate) fn import_json(&self, parent: &str, name: &str, file: &Path) -> Outcome<()> {
+        let (name, file) = (format!(":name={name}"), format!(":contentFile=@{}", file.display()));
+        let mut form = Vec::new();
+        for field in [":operation=import", ":contentType=json", ":replace=true", &name, &file] {
+            form.extend(["-F", field]);
+        }
+        self.curl(&form, parent).map(drop)
+    }
+
     /// Removes a node, if there is one.
     ///
     /// # Errors

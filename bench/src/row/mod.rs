@@ -18,6 +18,7 @@ mod dispatcher;
 mod editors;
 mod fragment;
 mod fresh;
+mod htl;
 mod http_cache;
 mod install;
 mod jobs;
@@ -199,6 +200,11 @@ pub(crate) const ROWS: &[Row] = &[
         name: "R7/sweep",
         about: "Time until the dispatcher serves no old page after a change of 10,000 pages",
         measure: sweep::measure,
+    },
+    Row {
+        name: "T1",
+        about: "CPU of a page in HTL, against MiniJinja in this process and against Sling with the same scripts",
+        measure: htl::measure,
     },
     Row {
         name: "RISK1",

@@ -14,9 +14,10 @@ use crate::sling;
 
 const ROW: &str = "R1";
 const CONTEXT: &str = "R1/static";
-const CONNECTIONS: usize = 4;
+/// Connections of the load.
+pub(super) const CONNECTIONS: usize = 4;
 /// Runs that Sling's compiler needs to get warm; their figures are dropped.
-const SLING_WARM_UPS: usize = 6;
+pub(super) const SLING_WARM_UPS: usize = 6;
 
 /// Measures the row.
 pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
