@@ -168,7 +168,8 @@ pub struct RuleSettings {
     pub rewrite: Option<String>,
     /// The target of a redirect.
     pub redirect: Option<String>,
-    /// The `http` URL of a server that responds in place of a farm; the response is never cached.
+    /// The `http` URL of a server that responds in place of a farm; the response is never cached. With `ws://` in place
+    /// of `http://` the server may also open WebSockets.
     pub proxy: Option<String>,
     /// If true, that server gets the visitor's `Host`; default false: it gets its own name. The visitor's is in
     /// `X-Forwarded-Host` in any case. Set it for a server that selects its site, or writes links, by `Host`.

@@ -443,7 +443,7 @@ fn settings_that_cannot_be_used_are_named() {
         "[[host]]\naccess = [{ of = \"folder\" }]",
         "`folder` is not one of `url`, `file` and `sent`",
     );
-    check("[[host]]\nrule = [{ proxy = \"ftp://x\" }]", "does not begin with `http://`");
+    check("[[host]]\nrule = [{ proxy = \"ftp://x\" }]", "does not begin with `http://` or `ws://`");
     check(
         "[[host]]\nrule = [{ pass = true, when = [{ test = \"x\" }] }]",
         "a condition must have either",

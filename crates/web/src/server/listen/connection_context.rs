@@ -7,12 +7,14 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Incoming};
+use tokio::sync::watch;
 use tower::{Service, ServiceExt};
 
 use super::connection_peer::ConnectionPeer;
 use super::listener_option::ListenerOptions;
 use crate::server::body_limit::BodyLimit;
 use crate::server::connection_limit::{ConnectionActivity, ConnectionLimiter, ConnectionPermit};
+use crate::server::connection_tunnel::ConnectionTunnel;
 use crate::server::disconnect_detection::DisconnectDetection;
 use crate::server::linger::{LingeringStream, MoreInputExpected};
 use crate::server::shortcut::ReadyResponse;
@@ -63,6 +65,7 @@ pub(super) struct ConnectionContext {
     /// True if the client may be in the middle of a request.
     pub(super) more_input_expected: MoreInputExpected,
     pub(super) disconnect_detection: DisconnectDetection,
+    pub(super) tunnel: ConnectionTunnel,
 }
 
 impl ConnectionContext {
@@ -82,6 +85,7 @@ impl ConnectionContext {
             request_count: requests,
             more_input_expected: MoreInputExpected::default(),
             disconnect_detection: DisconnectDetection::default(),
+            tunnel: ConnectionTunnel::default(),
         }
     }
 
@@ -91,6 +95,19 @@ impl ConnectionContext {
         LingeringStream::new(stream, self.more_input_expected.clone())
             .with_activity(Arc::clone(&self.activity), counters)
             .with_disconnect_detection(self.disconnect_detection.clone())
+    }
+
+    /// Runs what follows HTTP on this connection, if anything does, until the shutdown.
+    pub(super) async fn run_tunnel(&self, end_signal: &watch::Receiver<bool>) {
+        let Some(tunnel) = self.tunnel.take() else { return };
+        // Not idle, however long it is silent.
+        self.activity.record_active();
+        let mut end_signal = end_signal.clone();
+        tokio::select! {
+            () = tunnel => {}
+            // Without a sender the listener has ended.
+            _ended = end_signal.wait_for(|is_ending| *is_ending) => {}
+        }
     }
 
     /// Returns true if the current response is to be the last one.
@@ -112,7 +129,7 @@ impl ConnectionContext {
         Some((response, is_last))
     }
 
-    /// Calls the service, unless the announced body is too large.
+    /// Calls the service, unless the head or the announced body is too large.
     pub(super) async fn serve_request<S, B>(
         &self,
         mut request: Request<Incoming>,
