@@ -142,8 +142,14 @@ impl DispatcherState {
             // A sender of such a head may have meant more than one request.
             return with_connection_close(own_response(StatusCode::BAD_REQUEST));
         }
-        let mut view = match RequestView::from_head(&head, peer) {
+        let slashes = self.parts.settings.encoded_slashes;
+        let mut view = match RequestView::from_head_with_slashes(&head, peer, slashes) {
             Ok(view) => view,
+            // As httpd answers it.
+            Err(CanonicalPathError::EncodedSlash) => {
+                self.parts.metrics.increment(DispatcherCounter::Refused);
+                return own_response(StatusCode::NOT_FOUND);
+            }
             Err(fault) => {
                 self.parts.metrics.increment(DispatcherCounter::Refused);
                 self.parts.runtime.write_log(LogLevel::Debug, || {
