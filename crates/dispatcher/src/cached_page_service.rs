@@ -21,7 +21,7 @@ use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
 use crate::cache::response_memory::{
     CacheFileContent, CachedBody, DispatcherResponse, ResponseSource, SMALL_BODY_BYTES,
-    SMALL_TLS_BODY_BYTES, add_vary_accept_encoding, is_encodable, slice_bytes,
+    SMALL_TLS_BODY_BYTES, add_vary_accept_encoding, is_encodable,
 };
 use crate::cache::storage_terms::{ReceivedResponse, StorageTerms};
 use crate::cache::ttl::StaleLenience;
@@ -32,9 +32,7 @@ use crate::dispatcher_parts::DispatcherParts;
 use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::own_response::own_response;
 use crate::edge::own_response::with_connection_close;
-use crate::edge::response_body::{
-    FetchedBody, FetchedPage, ResponseBody, boxed_body, empty_body, full_body,
-};
+use crate::edge::response_body::{FetchedPage, ResponseBody, boxed_body, empty_body, full_body};
 use crate::edge::response_plan::StoredEntity;
 use crate::flush::visit_address::VisitAddress;
 use crate::observe::log::LogLevel;
@@ -908,7 +906,7 @@ fn conditional_page(
     page: &FetchedPage,
     headers: &HeaderMap,
 ) -> Option<Response<ResponseBody>> {
-    let FetchedBody::Buffered(bytes) = &page.body else { return None };
+    let length = page.body.known_length()?;
     let date = |name| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
     let etag = headers.get(header::ETAG).cloned().unwrap_or(HeaderValue::from_static("\"\""));
     let entity = StoredEntity {
@@ -917,15 +915,15 @@ fn conditional_page(
         modification_time: date(header::LAST_MODIFIED)
             .or_else(|| date(header::DATE))
             .unwrap_or_else(SystemTime::now),
-        length: bytes.len() as u64,
+        length,
         supports_ranges: view.method == Method::GET,
     };
     let conditional = file_response::conditional_response(&view.headers, &entity, headers.clone());
     if conditional.status == StatusCode::OK {
         return None;
     }
-    let body = slice_bytes(bytes, conditional.start, conditional.length);
-    let mut response = Response::new(full_body(body));
+    let body = page.body.to_part_body(conditional.start, conditional.length);
+    let mut response = Response::new(body);
     *response.status_mut() = conditional.status;
     *response.headers_mut() = conditional.headers;
     Some(response)
