@@ -42,7 +42,9 @@ use crate::request::decision::is_accepted;
 use crate::request::exchange::RequestExchange;
 use crate::request::sticky_cookie;
 use crate::request::view::RequestView;
-use crate::upstream::header_forwarding::{ForwardPurpose, clean_response_headers, request_headers};
+use crate::upstream::header_forwarding::{
+    ForwardPurpose, clean_response_headers, has_origin_override, request_headers,
+};
 use crate::upstream::page_fetch::{FetchResult, PageFetch, PageFetcher};
 use crate::upstream::request_coalescing::{
     FetchCoalescer, FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult, PendingFetch,
@@ -115,6 +117,13 @@ impl CachedPageService {
         let root = exchange.farm.docroot.as_ref()?;
         let now = self.runtime.clock.now();
         let negative = root.negative_cache.find_valid(file, farm, docroot, now)?;
+        let is_for_others = negative
+            .selection
+            .as_ref()
+            .is_some_and(|own| !own.matches(&selecting_headers(exchange)));
+        if is_for_others {
+            return None;
+        }
         self.metrics.increment(DispatcherCounter::NegativeHits);
         exchange.cache_label = "hit";
         exchange.outcome = CacheOutcome::NegativeHit;
@@ -882,6 +891,7 @@ fn is_page_of_post(exchange: &RequestExchange<'_>, response: &UpstreamResponse) 
     if !exchange.farm.config.is_http_cache
         || view.method != Method::POST
         || response.response.status() != StatusCode::OK
+        || has_origin_override(&view.headers)
         || exchange.farm.config.auth_checker.is_some()
         || exchange.farm.config.session_management.is_some()
     {

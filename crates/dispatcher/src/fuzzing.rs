@@ -48,18 +48,23 @@ fn headers_of_lines(input: &[u8]) -> HeaderMap {
 /// same lines.
 pub fn check_vary(input: &[u8]) {
     let headers = headers_of_lines(input);
-    let Some(selection) = VarySelection::of_response(&headers, &headers) else { return };
-    assert!(selection.matches(&headers));
-    let Some(value) = selection.to_value() else { return };
-    let stored = HeaderMap::from_iter([(STORED_VARY_HEADER, value)]);
-    assert_eq!(VarySelection::from_stored(&stored).as_ref(), Some(&selection));
+    let selections = [
+        VarySelection::of_response(&headers, &headers),
+        Some(VarySelection::of_http_response(&headers, &headers)),
+    ];
+    for selection in selections.into_iter().flatten() {
+        assert!(selection.matches(&headers));
+        let Some(value) = selection.to_value() else { return };
+        let stored = HeaderMap::from_iter([(STORED_VARY_HEADER, value)]);
+        assert_eq!(VarySelection::from_stored(&stored).as_ref(), Some(&selection));
+        let [first, second] = selection.variant_files("a.html".as_ref(), &headers);
+        assert_ne!(first, second);
+    }
     let mut sorted = headers.clone();
     sort_languages(&mut sorted);
     let once = sorted.clone();
     sort_languages(&mut sorted);
     assert_eq!(sorted, once, "languages in order stay as they are");
-    let [first, second] = selection.variant_files("a.html".as_ref(), &headers);
-    assert_ne!(first, second);
 }
 
 /// Checks the terms on which a response with these headers may be stored.

@@ -274,8 +274,10 @@ impl FetchTask {
             return Some(ticket);
         };
         // The sibling cannot know the headers of this visitor.
-        let is_selected = VarySelection::from_stored(&copy.headers).is_some();
-        if is_selected || is_flushed_since(root, &farm.config, &self.fetch.file, copy.fetch_time) {
+        let is_for_others = VarySelection::from_stored(&copy.headers)
+            .is_some_and(|own| own.has_names() || !own.matches(&self.selecting_headers()));
+        if is_for_others || is_flushed_since(root, &farm.config, &self.fetch.file, copy.fetch_time)
+        {
             return Some(ticket);
         }
         let mut headers = copy.headers.clone();
@@ -468,6 +470,15 @@ impl FetchTask {
         Cow::Owned(headers)
     }
 
+    /// Returns the requests for which a response is; `None` for everyone.
+    fn selection_of(&self, response_headers: &HeaderMap) -> Option<VarySelection> {
+        let request_headers = self.selecting_headers();
+        match self.is_http_cache() {
+            true => Some(VarySelection::of_http_response(response_headers, &request_headers)),
+            false => VarySelection::of_response(response_headers, &request_headers),
+        }
+    }
+
     fn is_http_cache(&self) -> bool {
         self.farm.config.cache.as_ref().is_some_and(|cache| cache.is_http_cache)
     }
@@ -618,6 +629,7 @@ impl FetchTask {
         let Some(root) = &self.farm.docroot else { return };
         let mut headers = self.stored_headers(&parts.headers, (parts.status, fetched));
         let terms = StoredTerms::from_stored(&headers);
+        let selection = VarySelection::from_stored(&headers);
         remove_internal_headers(&mut headers);
         // The file name gives the type of the page, not of the error in its place.
         headers.remove(header::CONTENT_TYPE);
@@ -636,6 +648,7 @@ impl FetchTask {
             initial_age: terms.map(|terms| terms.initial_age).unwrap_or_default(),
             expiry: until,
             flush_epoch: epoch,
+            selection,
         };
         let note = || {
             root.negative_cache.insert(&self.fetch.file, negative);
@@ -950,7 +963,7 @@ impl FetchTask {
             true => self.storage_terms(status, all, fetched_at).ok(),
             false => None,
         };
-        let selection = VarySelection::of_response(all, &self.selecting_headers());
+        let selection = self.selection_of(all);
         for (name, value) in all {
             let is_named = PROTECTIVE_HEADERS.contains(&name.as_str())
                 || cache.is_some_and(|cache| cache.stores_header(name.as_str()))
@@ -1027,7 +1040,7 @@ impl FetchTask {
                 None => self.fetch.cache_info.to_owned(),
                 Some(reason) => format!("not cacheable: {reason}"),
             },
-            selection: VarySelection::of_response(&head.headers, &self.selecting_headers()),
+            selection: self.selection_of(&head.headers),
             shares_authorized: terms.is_none_or(|terms| terms.shares_authorized),
         })
     }
