@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use tympan_web::sling_url::SlingUrlReading;
 
 use crate::cache::StoredHeaders;
-use crate::cache::cache_directives::MAX_DELTA_SECONDS;
+use crate::cache::cache_directives::{MAX_DELTA_SECONDS, ReceivedAge, received_age};
 use crate::cache::response_memory::response_key_of;
 use crate::cache::storage_terms::{
     ReceivedResponse, STORED_TERMS_HEADER, StorageTerms, StoredTerms,
@@ -86,6 +86,11 @@ pub fn check_cache_control(input: &[u8]) {
         let most = Duration::from_secs(MAX_DELTA_SECONDS);
         assert!(terms.expiry >= fetch_time && remaining <= most);
         assert!(terms.shares_authorized || !is_authorized);
+        match received_age(&headers) {
+            ReceivedAge::Absent => {}
+            ReceivedAge::Known(age) => assert!(terms.initial_age >= age),
+            ReceivedAge::Invalid => assert_eq!(terms.expiry, fetch_time),
+        }
         assert!(!terms.prohibits_stale || terms.lenience == StaleLenience::default());
         let stored = HeaderMap::from_iter([(STORED_TERMS_HEADER, terms.to_value())]);
         let read = StoredTerms::from_stored(&stored)
