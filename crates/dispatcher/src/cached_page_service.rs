@@ -21,7 +21,7 @@ use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
 use crate::cache::response_memory::{
     CacheFileContent, CachedBody, DispatcherResponse, ResponseSource, SMALL_BODY_BYTES,
-    SMALL_TLS_BODY_BYTES, add_vary_accept_encoding, is_encodable, slice_bytes,
+    SMALL_TLS_BODY_BYTES, add_vary_accept_encoding, is_encodable,
 };
 use crate::cache::storage_terms::{ReceivedResponse, StorageTerms};
 use crate::cache::ttl::StaleLenience;
@@ -32,9 +32,7 @@ use crate::dispatcher_parts::DispatcherParts;
 use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::own_response::own_response;
 use crate::edge::own_response::with_connection_close;
-use crate::edge::response_body::{
-    FetchedBody, FetchedPage, ResponseBody, boxed_body, empty_body, full_body,
-};
+use crate::edge::response_body::{FetchedPage, ResponseBody, boxed_body, empty_body, full_body};
 use crate::edge::response_plan::StoredEntity;
 use crate::flush::visit_address::VisitAddress;
 use crate::observe::log::LogLevel;
@@ -44,7 +42,9 @@ use crate::request::decision::is_accepted;
 use crate::request::exchange::RequestExchange;
 use crate::request::sticky_cookie;
 use crate::request::view::RequestView;
-use crate::upstream::header_forwarding::{ForwardPurpose, clean_response_headers, request_headers};
+use crate::upstream::header_forwarding::{
+    ForwardPurpose, clean_response_headers, has_origin_override, request_headers,
+};
 use crate::upstream::page_fetch::{FetchResult, PageFetch, PageFetcher};
 use crate::upstream::request_coalescing::{
     FetchCoalescer, FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult, PendingFetch,
@@ -117,6 +117,13 @@ impl CachedPageService {
         let root = exchange.farm.docroot.as_ref()?;
         let now = self.runtime.clock.now();
         let negative = root.negative_cache.find_valid(file, farm, docroot, now)?;
+        let is_for_others = negative
+            .selection
+            .as_ref()
+            .is_some_and(|own| !own.matches(&selecting_headers(exchange)));
+        if is_for_others {
+            return None;
+        }
         self.metrics.increment(DispatcherCounter::NegativeHits);
         exchange.cache_label = "hit";
         exchange.outcome = CacheOutcome::NegativeHit;
@@ -884,6 +891,7 @@ fn is_page_of_post(exchange: &RequestExchange<'_>, response: &UpstreamResponse) 
     if !exchange.farm.config.is_http_cache
         || view.method != Method::POST
         || response.response.status() != StatusCode::OK
+        || has_origin_override(&view.headers)
         || exchange.farm.config.auth_checker.is_some()
         || exchange.farm.config.session_management.is_some()
     {
@@ -908,7 +916,7 @@ fn conditional_page(
     page: &FetchedPage,
     headers: &HeaderMap,
 ) -> Option<Response<ResponseBody>> {
-    let FetchedBody::Buffered(bytes) = &page.body else { return None };
+    let length = page.body.known_length()?;
     let date = |name| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
     let etag = headers.get(header::ETAG).cloned().unwrap_or(HeaderValue::from_static("\"\""));
     let entity = StoredEntity {
@@ -917,15 +925,15 @@ fn conditional_page(
         modification_time: date(header::LAST_MODIFIED)
             .or_else(|| date(header::DATE))
             .unwrap_or_else(SystemTime::now),
-        length: bytes.len() as u64,
+        length,
         supports_ranges: view.method == Method::GET,
     };
     let conditional = file_response::conditional_response(&view.headers, &entity, headers.clone());
     if conditional.status == StatusCode::OK {
         return None;
     }
-    let body = slice_bytes(bytes, conditional.start, conditional.length);
-    let mut response = Response::new(full_body(body));
+    let body = page.body.to_part_body(conditional.start, conditional.length);
+    let mut response = Response::new(body);
     *response.status_mut() = conditional.status;
     *response.headers_mut() = conditional.headers;
     Some(response)

@@ -60,6 +60,10 @@ use crate::upstream::page_fetch::PageFetcher;
 use crate::upstream::page_include::IncludeFiller;
 use crate::upstream::shadow::FarmShadow;
 use crate::upstream::sibling_copy::{SiblingCopyServer, farm_siblings};
+use crate::upstream::websocket::TunnelLimiter;
+
+/// The default of `max_websockets`.
+const DEFAULT_MAX_WEBSOCKETS: usize = 1000;
 
 /// The caching proxy; clones share one instance.
 #[derive(Debug, Clone)]
@@ -315,6 +319,7 @@ impl DispatcherState {
             &settings.front,
             previous_parts.map(|old| &*old.request_gate),
         )?;
+        let max_websockets = settings.front.max_websockets.unwrap_or(DEFAULT_MAX_WEBSOCKETS);
         let mut runtime = runtime;
         if let Some(level) = settings_of_config.log_level {
             runtime.log.level = level;
@@ -363,6 +368,8 @@ impl DispatcherState {
                 || HttpClient::new(ClientOptions::default()),
                 |old| old.proxy_client.clone(),
             ),
+            tunnels: old
+                .map_or_else(|| TunnelLimiter::new(max_websockets), |old| old.tunnels.clone()),
             catch_up_gate: old.map_or_else(
                 || Arc::new(CatchUpGate::new(!has_peers)),
                 |old| Arc::clone(&old.catch_up_gate),

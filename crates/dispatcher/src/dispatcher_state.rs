@@ -19,6 +19,7 @@ use crate::request::traffic_share::FarmShares;
 use crate::upstream::page_fetch::PageFetcher;
 use crate::upstream::page_include::IncludeFiller;
 use crate::upstream::sibling_copy::SiblingCopyServer;
+use crate::upstream::websocket::TunnelLimiter;
 
 /// The state of a dispatcher with one configuration.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct DispatcherState {
     pub(crate) shares: Arc<FarmShares>,
     /// The client for rules that proxy to another server.
     pub(crate) proxy_client: HttpClient,
+    /// The limit of WebSockets to servers behind proxy rules.
+    pub(crate) tunnels: TunnelLimiter,
     pub(crate) catch_up_gate: Arc<CatchUpGate>,
     pub(crate) memory_responder: MemoryResponder,
     pub(crate) fetcher: Arc<PageFetcher>,

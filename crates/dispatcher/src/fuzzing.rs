@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use tympan_web::sling_url::SlingUrlReading;
 
 use crate::cache::StoredHeaders;
-use crate::cache::cache_directives::MAX_DELTA_SECONDS;
+use crate::cache::cache_directives::{MAX_DELTA_SECONDS, ReceivedAge, received_age};
 use crate::cache::response_memory::response_key_of;
 use crate::cache::storage_terms::{
     ReceivedResponse, STORED_TERMS_HEADER, StorageTerms, StoredTerms,
@@ -48,18 +48,23 @@ fn headers_of_lines(input: &[u8]) -> HeaderMap {
 /// same lines.
 pub fn check_vary(input: &[u8]) {
     let headers = headers_of_lines(input);
-    let Some(selection) = VarySelection::of_response(&headers, &headers) else { return };
-    assert!(selection.matches(&headers));
-    let Some(value) = selection.to_value() else { return };
-    let stored = HeaderMap::from_iter([(STORED_VARY_HEADER, value)]);
-    assert_eq!(VarySelection::from_stored(&stored).as_ref(), Some(&selection));
+    let selections = [
+        VarySelection::of_response(&headers, &headers),
+        Some(VarySelection::of_http_response(&headers, &headers)),
+    ];
+    for selection in selections.into_iter().flatten() {
+        assert!(selection.matches(&headers));
+        let Some(value) = selection.to_value() else { return };
+        let stored = HeaderMap::from_iter([(STORED_VARY_HEADER, value)]);
+        assert_eq!(VarySelection::from_stored(&stored).as_ref(), Some(&selection));
+        let [first, second] = selection.variant_files("a.html".as_ref(), &headers);
+        assert_ne!(first, second);
+    }
     let mut sorted = headers.clone();
     sort_languages(&mut sorted);
     let once = sorted.clone();
     sort_languages(&mut sorted);
     assert_eq!(sorted, once, "languages in order stay as they are");
-    let [first, second] = selection.variant_files("a.html".as_ref(), &headers);
-    assert_ne!(first, second);
 }
 
 /// Checks the terms on which a response with these headers may be stored.
@@ -81,6 +86,11 @@ pub fn check_cache_control(input: &[u8]) {
         let most = Duration::from_secs(MAX_DELTA_SECONDS);
         assert!(terms.expiry >= fetch_time && remaining <= most);
         assert!(terms.shares_authorized || !is_authorized);
+        match received_age(&headers) {
+            ReceivedAge::Absent => {}
+            ReceivedAge::Known(age) => assert!(terms.initial_age >= age),
+            ReceivedAge::Invalid => assert_eq!(terms.expiry, fetch_time),
+        }
         assert!(!terms.prohibits_stale || terms.lenience == StaleLenience::default());
         let stored = HeaderMap::from_iter([(STORED_TERMS_HEADER, terms.to_value())]);
         let read = StoredTerms::from_stored(&stored)

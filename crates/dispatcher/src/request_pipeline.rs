@@ -17,6 +17,8 @@ use hyper::body::Incoming;
 use tower::{Service, service_fn};
 use tympan_web::access_log;
 use tympan_web::body_limit::BodyLimit;
+use tympan_web::cache_path::CanonicalPathError;
+use tympan_web::client::ClientError;
 use tympan_web::forwarded_client::forwarded_client_address;
 use tympan_web::ip_network::IpNetwork;
 use tympan_web::listen::ConnectionPeer;
@@ -31,7 +33,7 @@ use crate::cache::response_memory::{DispatcherResponse, response_key_of};
 use crate::config::{ClientHeaderPolicy, FarmConfig};
 use crate::dispatcher_state::DispatcherState;
 use crate::edge::own_response::{own_response, with_connection_close};
-use crate::edge::response_body::{ResponseBody, boxed_body, full_body};
+use crate::edge::response_body::{ResponseBody, boxed_body, empty_body, full_body};
 use crate::edge::visitor_session;
 use crate::farm_state::FarmState;
 use crate::flush::propagation::FLUSH_EVENTS_HEADER;
@@ -53,6 +55,7 @@ use crate::upstream::header_forwarding::{
 };
 use crate::upstream::page_include::has_includes;
 use crate::upstream::sibling_copy::SIBLING_HEADER;
+use crate::upstream::websocket::{self, VisitorUpgrade, WebSocketHandshake};
 use crate::upstream::{UpstreamFailure, UpstreamRequest, VisitorBody};
 
 /// Returns the service for the requests of visitors. A request uses the state that is current at its beginning.
@@ -126,6 +129,7 @@ impl DispatcherState {
 
     async fn answer_request(self: &Arc<Self>, request: Request<Incoming>) -> DispatcherResponse {
         let (mut head, body) = request.into_parts();
+        let upgrade = VisitorUpgrade::take(&mut head.extensions);
         let Some(peer) = head.extensions.get::<ConnectionPeer>().copied() else {
             return own_response(StatusCode::INTERNAL_SERVER_ERROR);
         };
@@ -138,8 +142,14 @@ impl DispatcherState {
             // A sender of such a head may have meant more than one request.
             return with_connection_close(own_response(StatusCode::BAD_REQUEST));
         }
-        let mut view = match RequestView::from_head(&head, peer) {
+        let slashes = self.parts.settings.encoded_slashes;
+        let mut view = match RequestView::from_head_with_slashes(&head, peer, slashes) {
             Ok(view) => view,
+            // As httpd answers it.
+            Err(CanonicalPathError::EncodedSlash) => {
+                self.parts.metrics.increment(DispatcherCounter::Refused);
+                return own_response(StatusCode::NOT_FOUND);
+            }
             Err(fault) => {
                 self.parts.metrics.increment(DispatcherCounter::Refused);
                 self.parts.runtime.write_log(LogLevel::Debug, || {
@@ -190,8 +200,24 @@ impl DispatcherState {
             RouteOutcome::Redirect(status, location) => redirect_response(status, location),
             RouteOutcome::Respond(status) => own_response(status),
             RouteOutcome::Proxy(proxied) => {
-                let body = VisitorBody::new(body, limit, self.parts.request_gate.min_body_rate);
-                self.answer_from_proxy(&view, &proxied, body).await
+                let upgrade = upgrade.filter(|_| proxied.opens_websockets);
+                let handshake = match &upgrade {
+                    Some(_) => {
+                        WebSocketHandshake::of_request(&head.method, head.version, &head.headers)
+                    }
+                    None => Ok(None),
+                };
+                match (handshake, upgrade) {
+                    (Err(status), _) => with_connection_close(own_response(status)),
+                    (Ok(Some(handshake)), Some(upgrade)) => {
+                        self.open_websocket(&view, &proxied, (handshake, upgrade)).await
+                    }
+                    (Ok(_), _) => {
+                        let gate = &self.parts.request_gate;
+                        let body = VisitorBody::new(body, limit, gate.min_body_rate);
+                        self.answer_from_proxy(&view, &proxied, body).await
+                    }
+                }
             }
         };
         if let Some(host) = host {
@@ -468,48 +494,88 @@ impl DispatcherState {
         proxied: &ProxyTarget,
         body: VisitorBody,
     ) -> DispatcherResponse {
-        let mut request = Request::new(body.clone());
-        *request.method_mut() = view.method.clone();
-        *request.headers_mut() =
-            proxy_headers(&ClientHeaderPolicy::All, view, ForwardPurpose::Pass);
-        add_forwarded_host(request.headers_mut(), view);
-        if !proxied.keeps_host {
-            request.headers_mut().remove(header::HOST);
-        }
-        let Ok(uri) = proxied.url.parse() else {
+        let Some(request) = build_proxy_request(view, proxied, body.clone()) else {
             return own_response(StatusCode::BAD_REQUEST);
         };
-        *request.uri_mut() = uri;
         self.parts.metrics.increment(DispatcherCounter::Proxied);
         match self.proxy_client.send(request).await {
-            Ok(proxy_response) => {
-                let (mut parts, body) = proxy_response.into_parts();
-                let body = match DecodedBody::from_response(&mut parts.headers, body) {
-                    Ok(body) => body,
-                    Err(error) => {
-                        tracing::warn!(path = %view.path, reason = %error, "request to a proxied server \
-                            failed");
-                        self.parts.metrics.increment(DispatcherCounter::RenderFailures);
-                        return own_response(StatusCode::BAD_GATEWAY);
-                    }
-                };
-                let mut response = Response::from_parts(parts, boxed_body(body));
-                clean_response_headers(response.headers_mut());
-                proxied.rewrite_location(response.headers_mut());
-                response.into()
+            Ok(proxy_response) => self.relay_proxy_response(view, proxied, proxy_response),
+            Err(error) => match UpstreamFailure::from_visitor_body(&error, &body) {
+                Some(failure) => with_connection_close(own_response(failure.status())),
+                None => self.answer_proxy_failure(view, &error),
+            },
+        }
+    }
+
+    /// Passes a WebSocket's handshake on to another server, and connects the visitor with it if it accepts.
+    async fn open_websocket(
+        &self,
+        view: &RequestView,
+        proxied: &ProxyTarget,
+        (handshake, upgrade): (WebSocketHandshake, VisitorUpgrade),
+    ) -> DispatcherResponse {
+        let Some(place) = self.tunnels.try_acquire() else {
+            self.parts.metrics.increment(DispatcherCounter::WebSocketsRefused);
+            return own_response(StatusCode::SERVICE_UNAVAILABLE);
+        };
+        let Some(mut request) = build_proxy_request(view, proxied, VisitorBody::empty()) else {
+            return own_response(StatusCode::BAD_REQUEST);
+        };
+        WebSocketHandshake::add_to_request(request.headers_mut());
+        self.parts.metrics.increment(DispatcherCounter::Proxied);
+        let accepted = match self.proxy_client.send(request).await {
+            Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => {
+                return self.relay_proxy_response(view, proxied, response);
             }
+            Ok(response) if !handshake.is_accepted_by(&response) => {
+                tracing::warn!(path = %view.path, reason = "it does not accept the handshake that it got",
+                    "WebSocket to a proxied server failed");
+                self.parts.metrics.increment(DispatcherCounter::RenderFailures);
+                return own_response(StatusCode::BAD_GATEWAY);
+            }
+            Ok(response) => response,
+            Err(error) => return self.answer_proxy_failure(view, &error),
+        };
+        self.parts.metrics.increment(DispatcherCounter::WebSockets);
+        let mut response = Response::new(empty_body());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        *response.headers_mut() = accepted.headers().clone();
+        clean_response_headers(response.headers_mut());
+        websocket::add_upgrade_headers(response.headers_mut());
+        websocket::begin_tunnel(upgrade, accepted, place);
+        response.into()
+    }
+
+    /// Returns the response of another server to its visitor.
+    fn relay_proxy_response(
+        &self,
+        view: &RequestView,
+        proxied: &ProxyTarget,
+        response: Response<Incoming>,
+    ) -> DispatcherResponse {
+        let (mut parts, body) = response.into_parts();
+        let body = match DecodedBody::from_response(&mut parts.headers, body) {
+            Ok(body) => body,
             Err(error) => {
-                if let Some(failure) = UpstreamFailure::from_visitor_body(&error, &body) {
-                    return with_connection_close(own_response(failure.status()));
-                }
                 tracing::warn!(path = %view.path, reason = %error, "request to a proxied server failed");
                 self.parts.metrics.increment(DispatcherCounter::RenderFailures);
-                own_response(match error {
-                    tympan_web::client::ClientError::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
-                    _ => StatusCode::BAD_GATEWAY,
-                })
+                return own_response(StatusCode::BAD_GATEWAY);
             }
-        }
+        };
+        let mut response = Response::from_parts(parts, boxed_body(body));
+        clean_response_headers(response.headers_mut());
+        proxied.rewrite_location(response.headers_mut());
+        response.into()
+    }
+
+    /// Returns the response in place of that of another server, which failed.
+    fn answer_proxy_failure(&self, view: &RequestView, error: &ClientError) -> DispatcherResponse {
+        tracing::warn!(path = %view.path, reason = %error, "request to a proxied server failed");
+        self.parts.metrics.increment(DispatcherCounter::RenderFailures);
+        own_response(match error {
+            ClientError::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
+            _ => StatusCode::BAD_GATEWAY,
+        })
     }
 
     /// Replaces an error by its error document, if one is configured.
@@ -639,6 +705,23 @@ impl DispatcherState {
             });
         }
     }
+}
+
+/// Returns the request to another server; `None` if its URL is invalid.
+fn build_proxy_request(
+    view: &RequestView,
+    proxied: &ProxyTarget,
+    body: VisitorBody,
+) -> Option<Request<VisitorBody>> {
+    let mut request = Request::new(body);
+    *request.method_mut() = view.method.clone();
+    *request.headers_mut() = proxy_headers(&ClientHeaderPolicy::All, view, ForwardPurpose::Pass);
+    add_forwarded_host(request.headers_mut(), view);
+    if !proxied.keeps_host {
+        request.headers_mut().remove(header::HOST);
+    }
+    *request.uri_mut() = proxied.url.parse().ok()?;
+    Some(request)
 }
 
 /// Returns true if the render refuses a visitor without credentials the page of an exchange. A page that everyone gets

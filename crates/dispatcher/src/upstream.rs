@@ -16,6 +16,7 @@ pub(crate) mod request_coalescing;
 pub(crate) mod revalidation;
 pub(crate) mod shadow;
 pub(crate) mod sibling_copy;
+pub(crate) mod websocket;
 
 use std::net::SocketAddr;
 use std::pin::Pin;

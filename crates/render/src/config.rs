@@ -15,8 +15,9 @@ pub struct LedgerSection {
     /// The maximum number of URLs that are recorded individually; default 100,000, of about 1 KiB each. Raise it if
     /// `tympan_ledger_evictions_total` rises: URLs beyond the limit are flushed by folder.
     pub max_urls: Option<usize>,
-    /// The header with the keys by which caches purge a response, such as `"Surrogate-Key"` (Fastly) or `"xkey"`
-    /// (Varnish); default none. Set it if an agent of the kind `purge_keys` flushes a cache.
+    /// The header with the keys by which caches purge a response, such as `"Surrogate-Key"` (Fastly), `"Cache-Tag"`
+    /// (Cloudflare) or `"xkey"` (Varnish); default none. Set it if an agent of the kind `purge_keys` or
+    /// `purge_template` flushes a cache.
     pub surrogate_key: Option<String>,
 }
 

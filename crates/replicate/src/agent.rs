@@ -7,13 +7,17 @@
 //! |---|---|
 //! | `enabled` | whether it works; the queue of a disabled agent waits |
 //! | `transportUri` | where to: an `http` URI |
-//! | `serializationType` | what is sent: `durbo` or `tympan` to publishers; `flush`, `flush_refetch`, `flush_precise`, `purge`, `purge_keys` to caches |
+//! | `serializationType` | what is sent: `durbo` or `tympan` to publishers; `flush`, `flush_refetch`, `flush_precise`, `purge`, `purge_keys`, `purge_template` to caches |
 //! | `protocolHTTPHeaders` | more headers for caches, as `Name: value`; `{action}` and `{path}` stand for those of the change |
-//! | `protocolHTTPMethod` | another method than `PURGE` for `purge` and `purge_keys` |
+//! | `protocolHTTPMethod` | another method than `PURGE` for `purge` and `purge_keys`, and than `POST` for `purge_template` |
+//! | `requestBody`, `requestBodyForAll`, `publicUrl`, `batchSize`, `requestsPerMinute` | the template of `purge_template` ([`PurgeTemplate`]) |
 //! | `paths` | only what is at or below these goes this way; everything if there are none |
 //! | `userId` | only what this user may read goes this way |
 //!
 //! Agents are read again for each job, so that a change also applies to waiting jobs.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 use tympan_content::{Node, NodePath, Property, Snapshot, Value};
 use tympan_jobs::escape_topic_part;
@@ -35,10 +39,12 @@ pub enum ReplicationAgentKind {
     Purge,
     /// A cache that drops all entries with a key, as content delivery networks do.
     PurgeKeys,
+    /// A content delivery network, whose request is a template.
+    PurgeTemplate,
 }
 
 impl ReplicationAgentKind {
-    const AGENT_KIND_NAMES: [(&'static str, Self); 9] = [
+    const AGENT_KIND_NAMES: [(&'static str, Self); 10] = [
         ("tympan", Self::Publish),
         ("durbo", Self::Publish),
         ("flush", Self::Flush),
@@ -48,6 +54,7 @@ impl ReplicationAgentKind {
         ("flush_precise", Self::FlushPrecise),
         ("purge", Self::Purge),
         ("purge_keys", Self::PurgeKeys),
+        ("purge_template", Self::PurgeTemplate),
     ];
 
     /// Returns the kind for a `serializationType`; `precise` is the short form of `flush_precise`.
@@ -58,6 +65,46 @@ impl ReplicationAgentKind {
             .iter()
             .find(|(kind_name, _)| *kind_name == name)
             .map(|(_, kind)| *kind)
+    }
+}
+
+/// The default number of keys or addresses in one request: what the most restrictive networks accept.
+const DEFAULT_BATCH_SIZE: usize = 30;
+/// The maximum number of keys or addresses in one request.
+const MAX_BATCH_SIZE: u32 = 1_000;
+
+/// What an agent's purge requests hold besides address, method and headers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PurgeTemplate {
+    /// The body.
+    pub body: String,
+    /// The body of the request that drops everything; `None` if the key `all` does.
+    pub all_body: Option<String>,
+    /// The address before the path of a visitor's URL, such as `https://www.example.com`.
+    pub public_url: String,
+    /// The maximum number of keys or addresses in one request.
+    pub batch_size: usize,
+    /// The maximum number of requests per minute; `None` for no limit.
+    pub requests_per_minute: Option<NonZeroU32>,
+}
+
+impl Default for PurgeTemplate {
+    fn default() -> Self {
+        Self {
+            body: String::new(),
+            all_body: None,
+            public_url: String::new(),
+            batch_size: DEFAULT_BATCH_SIZE,
+            requests_per_minute: None,
+        }
+    }
+}
+
+impl PurgeTemplate {
+    /// Returns the pause after each request.
+    pub(crate) fn pause(&self) -> Duration {
+        self.requests_per_minute
+            .map_or(Duration::ZERO, |per_minute| Duration::from_secs(60) / per_minute.get())
     }
 }
 
@@ -82,6 +129,8 @@ pub struct ReplicationAgent {
     pub headers: Vec<(String, String)>,
     /// The HTTP method to use instead of `PURGE`.
     pub method: Option<String>,
+    /// The rest of the request, for [`ReplicationAgentKind::PurgeTemplate`].
+    pub template: PurgeTemplate,
     /// The error in the agent's configuration. Nothing is sent until it is corrected, and nothing is lost.
     pub config_error: Option<String>,
 }
@@ -164,6 +213,7 @@ fn parse_agent(
         }
     }
     let text = |name: &str| content.text(name).filter(|text| !text.is_empty());
+    let template = parse_template(content, &mut fault);
     Some(ReplicationAgent {
         name: name.to_owned(),
         title: content.text("jcr:title").unwrap_or_else(|| name.to_owned()),
@@ -174,8 +224,33 @@ fn parse_agent(
         user: text("userId"),
         headers,
         method: text("protocolHTTPMethod"),
+        template,
         config_error: fault,
     })
+}
+
+/// Reads the template of an agent's requests; an invalid number is a fault.
+fn parse_template(content: &Node, fault: &mut Option<String>) -> PurgeTemplate {
+    let text = |name: &str| content.text(name).filter(|text| !text.is_empty());
+    let mut number = |name: &str, max: u32| {
+        let text = text(name)?;
+        let number = text.trim().parse().ok().filter(|number| (1..=max).contains(number));
+        if number.is_none() {
+            *fault = Some(format!("`{text}` in `{name}` is not a number from 1 to {max}"));
+        }
+        number
+    };
+    let batch_size = number("batchSize", MAX_BATCH_SIZE);
+    let requests_per_minute = number("requestsPerMinute", 60_000);
+    PurgeTemplate {
+        body: text("requestBody").unwrap_or_default(),
+        all_body: text("requestBodyForAll"),
+        public_url: text("publicUrl").unwrap_or_default(),
+        batch_size: batch_size
+            .and_then(|size| usize::try_from(size).ok())
+            .unwrap_or(DEFAULT_BATCH_SIZE),
+        requests_per_minute: requests_per_minute.and_then(NonZeroU32::new),
+    }
 }
 
 /// Returns the topic of an agent's jobs, which are in an ordered queue of their own.

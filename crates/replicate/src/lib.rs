@@ -23,7 +23,7 @@ mod request;
 mod shared_store;
 mod workflow_process;
 
-pub use agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
+pub use agent::{PurgeTemplate, ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
 pub use delivery::blob_bundle::store_bundle;
 pub use delivery::blob_upload::BlobUploadTarget;
 pub use delivery::message::{
@@ -34,7 +34,7 @@ pub use delivery::message_receiver::{
 };
 pub use error::{Error, Result};
 pub use flushing::affected_url::{AffectedUrlResolver, AffectedUrlSet, UntrackedUrlResolver};
-pub use flushing::flush::PURGE_ALL_KEY;
+pub use flushing::purge_template::{PURGE_ALL_KEY, surrogate_key_of};
 pub use home_pair::{HomePair, HomePairs, MIN_PAIR_KEY_CHARACTERS, PairKeyPurpose, check_pair_key};
 pub use replicator::on_off_time_job::{OnOffTimeFollower, OnOffTimeHandler};
 pub use replicator::tree_replication::TreePartOutcome;

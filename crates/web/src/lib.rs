@@ -5,7 +5,8 @@
 //! * Sockets: [`listen`] (bind, limits, TLS, drain), [`listener_certificate`] (reloaded with its files, by a
 //!   [`file_watch`]), [`fast_path`] and [`connection_socket`] (handlers in front of it),
 //!   [`passed_socket`] (from a service manager), [`socket_handover`] (to the successor process), [`body_limit`] (bounded bodies), [`slow_client_timeout`] (slow
-//!   readers), [`disconnect_detection`] (clients that are gone), [`rate_limit`] (requests per client),
+//!   readers), [`disconnect_detection`] (clients that are gone), [`connection_tunnel`] (other protocols after HTTP),
+//!   [`rate_limit`] (requests per client),
 //!   [`proxy_protocol`] and [`forwarded_client`] (the client behind a proxy), [`client`] (pooled HTTP/1.1).
 //! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`] without [`secret_parameter`]; the
 //!   [`flush_message`] from publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the mapping
@@ -38,9 +39,9 @@ pub use log::{
 };
 pub use outgoing::{client, outgoing_policy, reader_body};
 pub use server::{
-    body_limit, connection_socket, disconnect_detection, fast_path, file_watch, forwarded_client,
-    listen, listener_certificate, passed_socket, proxy_protocol, rate_limit, shortcut,
-    slow_client_timeout, socket_handover,
+    body_limit, connection_socket, connection_tunnel, disconnect_detection, fast_path, file_watch,
+    forwarded_client, listen, listener_certificate, passed_socket, proxy_protocol, rate_limit,
+    shortcut, slow_client_timeout, socket_handover,
 };
 pub use url::{cache_path, decimal_digits, sling_url};
 

@@ -36,6 +36,10 @@ pub(crate) fn check_request_cacheable(
     if request.wire_path.contains(';') {
         return Err(NotCacheableReason::PathParameters);
     }
+    // The name of its file would not lead back to its URL.
+    if request.has_kept_slash() {
+        return Err(NotCacheableReason::EncodedSlash);
+    }
     let key = page_variant::variant_key(cache, request.query.as_deref())?;
     if farm.session_management.is_some() {
         match request.session {

@@ -22,6 +22,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache as QuickCache;
 
 use crate::cache::Docroot;
+use crate::cache::vary::VarySelection;
 use crate::config::FarmConfig;
 
 /// The maximum memory for the cached errors of one document root, in bytes.
@@ -45,6 +46,8 @@ pub(crate) struct CachedError {
     pub(crate) expiry: SystemTime,
     /// The flush epoch at the time of the request.
     pub(crate) flush_epoch: u64,
+    /// The requests that it is for; `None` for all. Another origin's error takes its place.
+    pub(crate) selection: Option<VarySelection>,
 }
 
 #[derive(Debug, Clone)]
@@ -158,6 +161,7 @@ mod tests {
             initial_age: Duration::ZERO,
             expiry: fetched + Duration::from_secs(10),
             flush_epoch: epoch,
+            selection: None,
         }
     }
 

@@ -33,13 +33,14 @@ pub enum NotCacheableReason {
     Unwritable,
     TooManyVariants,
     PathParameters,
+    EncodedSlash,
     Vary,
     NoLifetime,
 }
 
 impl NotCacheableReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::NoDocroot,
         Self::PathTooLong,
         Self::TemporaryPathTooLong,
@@ -67,6 +68,7 @@ impl NotCacheableReason {
         Self::Unwritable,
         Self::TooManyVariants,
         Self::PathParameters,
+        Self::EncodedSlash,
         Self::Vary,
         Self::NoLifetime,
     ];
@@ -105,6 +107,7 @@ impl fmt::Display for NotCacheableReason {
             Self::ParentIsFile => "parent folder is a file",
             Self::Unwritable => "cache file cannot be written",
             Self::PathParameters => "request URL has path parameters",
+            Self::EncodedSlash => "request URL has an encoded slash",
             Self::Vary => "response varies by more than the cache compares",
             Self::NoLifetime => "response has no lifetime and nothing to validate it by",
             Self::TooManyVariants => "too many variants of the page were requested",

@@ -2,7 +2,8 @@
 //!
 //! In: the response of a render, and the headers of the request that was sent to it. Out: the selection that is stored
 //! beside the response, and the comparison with later requests. The headers compared are those that a render gets: a
-//! header that the farm does not pass on cannot make two requests differ.
+//! header that the farm does not pass on cannot make two requests differ. In a farm with `/x-http` the origin of the URL
+//! (scheme, host and port) selects responses, too, as the file's name has only its path.
 //!
 //! Invariants
 //! * A response is used only for requests whose selecting headers have the same values, after joining repeated lines and
@@ -20,6 +21,15 @@ use crate::upstream::header_forwarding::may_differ_between_requests;
 
 /// The name under which a header file stores the selection of its response.
 pub(crate) const STORED_VARY_HEADER: HeaderName = HeaderName::from_static("x-tympan-vary");
+
+/// The headers that tell a render the origin of the visitor's URL, sorted.
+const ORIGIN_HEADERS: [HeaderName; 5] = [
+    header::HOST,
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-ssl"),
+];
 
 /// The number of files for header variants of one page.
 pub(crate) const HEADER_VARIANT_SLOTS: u8 = 128;
@@ -77,51 +87,90 @@ impl VaryRule {
 pub(crate) struct VarySelection {
     names: Vec<HeaderName>,
     digest: [u8; 16],
+    /// The digest of the origin of its URL; `None` if it is for any origin of the farm.
+    origin: Option<[u8; 16]>,
 }
 
 impl VarySelection {
     /// Returns the selection of a response to a request with these headers; `None` if it is for everyone. Headers that
     /// no request to a render contains, such as `Accept-Encoding`, are left out.
     pub(crate) fn of_response(response: &HeaderMap, request: &HeaderMap) -> Option<Self> {
-        let VaryRule::Same(mut names) = VaryRule::parse(response) else { return None };
-        names.retain(|name| may_differ_between_requests(&ClientHeaderPolicy::All, name));
+        let names = selecting_names(response);
         let digest = digest_values(&names, request);
-        (!names.is_empty()).then_some(Self { names, digest })
+        (!names.is_empty()).then_some(Self { names, digest, origin: None })
+    }
+
+    /// As [`VarySelection::of_response`], for one origin only (RFC 9111, section 2).
+    pub(crate) fn of_http_response(response: &HeaderMap, request: &HeaderMap) -> Self {
+        let names = selecting_names(response);
+        let (digest, origin) = (digest_values(&names, request), digest_origin(request));
+        Self { names, digest, origin: Some(origin) }
     }
 
     /// Parses the output of [`VarySelection::to_value`]; a malformed value matches no request.
     pub(crate) fn from_stored(stored: &HeaderMap) -> Option<Self> {
         let value = stored.get(STORED_VARY_HEADER)?;
         let parse = || {
-            let (digest, names) = value.to_str().ok()?.split_once(' ')?;
-            let digest = hex::decode(digest).ok()?.try_into().ok()?;
-            let names: Result<Vec<HeaderName>, _> = names.split(',').map(str::parse).collect();
-            Some(Self { names: names.ok()?, digest })
+            let mut words = value.to_str().ok()?.split(' ');
+            let digest = hex::decode(words.next()?).ok()?.try_into().ok()?;
+            let names = words.next()?.split(',').filter(|name| !name.is_empty()).map(str::parse);
+            let names = names.collect::<Result<Vec<HeaderName>, _>>().ok()?;
+            let origin = match words.next() {
+                Some(origin) => Some(hex::decode(origin).ok()?.try_into().ok()?),
+                None => None,
+            };
+            Some(Self { names, digest, origin })
         };
-        Some(parse().unwrap_or(Self { names: Vec::new(), digest: [0; 16] }))
+        Some(parse().unwrap_or(Self::MALFORMED))
     }
+
+    /// The selection that matches nothing.
+    const MALFORMED: Self = Self { names: Vec::new(), digest: [0; 16], origin: Some([0; 16]) };
 
     /// Returns the value for the header file.
     pub(crate) fn to_value(&self) -> Option<HeaderValue> {
         let names: Vec<&str> = self.names.iter().map(HeaderName::as_str).collect();
-        HeaderValue::from_str(&format!("{} {}", hex::encode(self.digest), names.join(","))).ok()
+        let mut text = format!("{} {}", hex::encode(self.digest), names.join(","));
+        if let Some(origin) = &self.origin {
+            text = format!("{text} {}", hex::encode(origin));
+        }
+        HeaderValue::from_str(&text).ok()
+    }
+
+    /// Returns true if headers besides those of the origin select the response.
+    pub(crate) fn has_names(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    fn is_for_origin_of(&self, request: &HeaderMap) -> bool {
+        self.origin.is_none_or(|origin| origin == digest_origin(request))
     }
 
     /// Returns true if the response may be used for a request that would be sent with these headers.
     pub(crate) fn matches(&self, request: &HeaderMap) -> bool {
-        self.digest == digest_values(&self.names, request)
+        self.digest == digest_values(&self.names, request) && self.is_for_origin_of(request)
     }
 
-    /// Returns true if requests to a farm with this policy may differ in a selecting header.
+    /// Returns true if requests for one URL of a farm with this policy may differ in a selecting header.
     pub(crate) fn may_separate_requests(&self, client_headers: &ClientHeaderPolicy) -> bool {
-        self.names.is_empty()
+        // Visitors who may name the scheme choose among the origins of one URL.
+        let names_scheme = |policy: &ClientHeaderPolicy| match policy {
+            ClientHeaderPolicy::All => false,
+            ClientHeaderPolicy::Only(names) => names.iter().any(|name| name == "x-forwarded-proto"),
+        };
+        *self == Self::MALFORMED
+            || self.origin.is_some() && names_scheme(client_headers)
             || self.names.iter().any(|name| may_differ_between_requests(client_headers, name))
     }
 
     /// Returns the two files that may hold the response for a request with other values than this one's, beside the
     /// file of the page. With two places for each value, a few values rarely displace each other.
     pub(crate) fn variant_files(&self, page: &Path, request: &HeaderMap) -> [PathBuf; 2] {
-        let [first, second, ..] = digest_values(&self.names, request);
+        let mut digest = digest_values(&self.names, request);
+        if self.origin.is_some() {
+            digest.iter_mut().zip(digest_origin(request)).for_each(|(own, other)| *own ^= other);
+        }
+        let [first, second, ..] = digest;
         let first = first % HEADER_VARIANT_SLOTS;
         let second = second % (HEADER_VARIANT_SLOTS - 1);
         // Never the same as the first.
@@ -194,8 +243,21 @@ fn is_in_preferred_language(
 impl VarySelection {
     /// As [`VarySelection::matches`]; in HTTP also for a response in the language that the request prefers.
     pub(crate) fn matches_in_http(&self, stored: &HeaderMap, request: &HeaderMap) -> bool {
-        self.matches(request) || is_in_preferred_language(self, stored, request)
+        self.matches(request)
+            || self.is_for_origin_of(request) && is_in_preferred_language(self, stored, request)
     }
+}
+
+/// Returns the headers that a response's `Vary` names, and that a request to a render may contain.
+fn selecting_names(response: &HeaderMap) -> Vec<HeaderName> {
+    let VaryRule::Same(mut names) = VaryRule::parse(response) else { return Vec::new() };
+    names.retain(|name| may_differ_between_requests(&ClientHeaderPolicy::All, name));
+    names
+}
+
+/// Returns a digest of the origin that a request to a render tells.
+fn digest_origin(request: &HeaderMap) -> [u8; 16] {
+    digest_values(&ORIGIN_HEADERS, request)
 }
 
 /// Returns a digest of the values of these headers.
@@ -240,9 +302,11 @@ fn list_members(value: &[u8], separator: u8) -> Vec<&[u8]> {
         .collect()
 }
 
-/// Returns true for headers whose values differ in case without another meaning (RFC 9110, sections 12.5.2 and 12.5.4).
+/// Returns true for headers whose values differ in case without another meaning (RFC 9110, sections 4.2.3, 12.5.2 and
+/// 12.5.4).
 fn is_case_insensitive(name: &HeaderName) -> bool {
     [header::ACCEPT_LANGUAGE, header::ACCEPT_CHARSET].contains(name)
+        || ORIGIN_HEADERS.contains(name)
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tympan_web::body_limit::MinReadRate;
+use tympan_web::cache_path::EncodedSlashes;
 
 use crate::Error;
 use crate::config::setting_text::{
-    parse_error_documents, parse_log_level, parse_min_rate, parse_statuses, settings_error,
+    parse_encoded_slashes, parse_error_documents, parse_log_level, parse_min_rate, parse_statuses,
+    settings_error,
 };
 use crate::config::settings::DispatcherSettings;
 use crate::flush::warm_up_plan::WarmUpPlan;
@@ -23,6 +25,7 @@ const MIN_TOKEN_BYTES: usize = 16;
 pub(crate) struct CompiledSettings {
     pub(crate) declines_root_url: bool,
     pub(crate) sends_raw_url: bool,
+    pub(crate) encoded_slashes: EncodedSlashes,
     pub(crate) uses_forwarded_host: bool,
     pub(crate) restricts_uncacheable_content: bool,
     pub(crate) keep_alive: Option<Duration>,
@@ -62,6 +65,7 @@ impl DispatcherSettings {
         Ok(CompiledSettings {
             declines_root_url: self.decline_root,
             sends_raw_url: self.no_canon_url,
+            encoded_slashes: parse_encoded_slashes(self.encoded_slashes.as_deref())?,
             uses_forwarded_host: self.use_forwarded_host,
             restricts_uncacheable_content: self.restrict_uncacheable_content,
             keep_alive: self.keep_alive_timeout.map(|timeout| timeout.0),

@@ -52,6 +52,9 @@ pub struct FrontSettings {
     pub max_requests_per_connection: Option<u64>,
     /// The maximum number of concurrent requests on one HTTP/2 connection; default 100.
     pub max_streams: Option<u32>,
+    /// The maximum number of open WebSockets, of all visitors; further ones are answered with 503. Default 1,000. Raise
+    /// it together with the limit of open files: each takes two connections.
+    pub max_websockets: Option<usize>,
     /// The minimum average rate of a request body after an initial time, such as `"4 KiB/s after 30s"`; slower ones are
     /// answered with 408. Default `"500 B/s after 60s"`, which the slowest line reaches; `"0"` for no limit. Raise it
     /// where clients are near and many slow bodies hold connections.

@@ -518,6 +518,7 @@ impl HttpdConfigReader<'_> {
                 self.current_host().keeps_host = Some(line.argument(0).eq_ignore_ascii_case("on"));
             }
             "errordocument" => self.read_error_document(line),
+            "allowencodedslashes" => self.read_encoded_slashes(line),
             "header" => self.read_header(line),
             "directoryslash" => {
                 if !line.argument(0).eq_ignore_ascii_case("off") {
@@ -615,6 +616,25 @@ impl HttpdConfigReader<'_> {
                     &format!("`{value}` is not recognized"),
                 );
             }
+        }
+    }
+
+    /// Reads `AllowEncodedSlashes`, which is a setting of all hosts here.
+    fn read_encoded_slashes(&mut self, line: &HttpdDirective<'_>) {
+        let keyword = match line.argument(0).to_ascii_lowercase().as_str() {
+            "off" => "off",
+            "on" => "on",
+            "nodecode" => "no_decode",
+            other => {
+                let why = format!("`{other}` is not recognized");
+                return self.warn_of_unsupported(line.position, &line.name, &why);
+            }
+        };
+        let text = quote_toml(keyword);
+        let previous = self.switches.insert("encoded_slashes", text.clone());
+        if previous.is_some_and(|previous| previous != text) {
+            let why = "it applies to all hosts, and another host has a different value";
+            self.warn_of_unsupported(line.position, &line.name, why);
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use tympan_notation::{ByteSize, parse_duration};
 use tympan_web::body_limit::MinReadRate;
+use tympan_web::cache_path::EncodedSlashes;
 
 use crate::Error;
 use crate::observe::log::LogLevel;
@@ -35,6 +36,19 @@ pub(crate) fn parse_log_level(text: &str) -> Result<LogLevel, Error> {
 
 pub(crate) fn settings_error(key: &str, reason: impl Into<String>) -> Error {
     Error::Setting { key: key.to_owned(), reason: reason.into() }
+}
+
+/// Parses a value of httpd's `AllowEncodedSlashes`, in lower case.
+pub(crate) fn parse_encoded_slashes(text: Option<&str>) -> Result<EncodedSlashes, Error> {
+    match text {
+        None | Some("off") => Ok(EncodedSlashes::Refuse),
+        Some("on") => Ok(EncodedSlashes::Decode),
+        Some("no_decode") => Ok(EncodedSlashes::Keep),
+        Some(text) => {
+            let reason = format!("`{text}` is not one of `off`, `on` and `no_decode`");
+            Err(settings_error("encoded_slashes", reason))
+        }
+    }
 }
 
 /// Parses `0`, `1` or a list such as `400-404,501`.

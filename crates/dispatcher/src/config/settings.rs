@@ -32,6 +32,11 @@ pub struct DispatcherSettings {
     /// If true, renders get the path as it was sent, without `//` and `..` resolved; default false. The filter sees the
     /// resolved path in any case, so set it only where a render needs it.
     pub no_canon_url: bool,
+    /// The treatment of slashes that a path has encoded as `%2F`: `"off"` (default) answers 404, `"on"` decodes them to
+    /// `/`, and `"no_decode"` leaves them to renders, as with httpd's `AllowEncodedSlashes`. With `"no_decode"` the
+    /// filter must allow the path both as it is and with decoded slashes, and the response is not cached. Set it only
+    /// for renders that need such paths.
+    pub encoded_slashes: Option<String>,
     /// If true, `X-Forwarded-Host` selects the farm; default false. Set it only where every visitor comes through a
     /// proxy that writes this header.
     pub use_forwarded_host: bool,
@@ -168,7 +173,8 @@ pub struct RuleSettings {
     pub rewrite: Option<String>,
     /// The target of a redirect.
     pub redirect: Option<String>,
-    /// The `http` URL of a server that responds in place of a farm; the response is never cached.
+    /// The `http` URL of a server that responds in place of a farm; the response is never cached. With `ws://` in place
+    /// of `http://` the server may also open WebSockets.
     pub proxy: Option<String>,
     /// If true, that server gets the visitor's `Host`; default false: it gets its own name. The visitor's is in
     /// `X-Forwarded-Host` in any case. Set it for a server that selects its site, or writes links, by `Host`.

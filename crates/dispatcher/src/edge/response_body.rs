@@ -73,6 +73,13 @@ pub(crate) enum FileWriteProgress {
     Failed(u64),
 }
 
+/// Returns a part of `bytes`, clamped to its length.
+pub(crate) fn slice_bytes(bytes: &Bytes, start: u64, length: u64) -> Bytes {
+    let end = usize::try_from(start.saturating_add(length)).unwrap_or(usize::MAX).min(bytes.len());
+    let start = usize::try_from(start).unwrap_or(usize::MAX).min(end);
+    bytes.slice(start..end)
+}
+
 pub(crate) fn full_body(bytes: impl Into<Bytes>) -> ResponseBody {
     Either::Left(Full::new(bytes.into()))
 }
@@ -94,7 +101,16 @@ impl FetchedBody {
     pub(crate) fn to_response_body(&self) -> ResponseBody {
         match self {
             Self::Buffered(bytes) => full_body(bytes.clone()),
-            Self::Growing(growing) => growing.to_response_body(),
+            Self::Growing(growing) => growing.to_response_body(0, None),
+        }
+    }
+
+    /// Returns a part of the body, which must lie within its known length.
+    pub(crate) fn to_part_body(&self, start: u64, length: u64) -> ResponseBody {
+        match self {
+            Self::Buffered(bytes) => full_body(slice_bytes(bytes, start, length)),
+            Self::Growing(_) if length == 0 => empty_body(),
+            Self::Growing(growing) => growing.to_response_body(start, Some(start + length)),
         }
     }
 
@@ -108,11 +124,16 @@ impl FetchedBody {
 }
 
 impl GrowingFile {
-    fn to_response_body(&self) -> ResponseBody {
-        let state = (self.clone(), 0_u64);
-        boxed_body(StreamBody::new(stream::unfold(Some(state), |state| async move {
+    /// Returns the bytes from `start` to before `end`, or to the end of the file.
+    fn to_response_body(&self, start: u64, end: Option<u64>) -> ResponseBody {
+        let state = (self.clone(), start);
+        boxed_body(StreamBody::new(stream::unfold(Some(state), move |state| async move {
             let (mut growing, offset) = state?;
-            match growing.next_chunk(offset).await {
+            let most = end.map_or(READ_CHUNK_BYTES, |end| end.saturating_sub(offset));
+            if most == 0 {
+                return None;
+            }
+            match growing.next_chunk(offset, most.min(READ_CHUNK_BYTES)).await {
                 Ok(None) => None,
                 Ok(Some(bytes)) => {
                     let next = offset + bytes.len() as u64;
@@ -123,8 +144,12 @@ impl GrowingFile {
         })))
     }
 
-    /// Waits for bytes after `offset`; returns `None` at the end.
-    async fn next_chunk(&mut self, offset: u64) -> Result<Option<Bytes>, BodyError> {
+    /// Waits for bytes after `offset`, of which it returns at most `max_bytes`; returns `None` at the end.
+    async fn next_chunk(
+        &mut self,
+        offset: u64,
+        max_bytes: u64,
+    ) -> Result<Option<Bytes>, BodyError> {
         let has_news = |progress: &FileWriteProgress| match progress {
             FileWriteProgress::Written(bytes) => *bytes > offset,
             FileWriteProgress::Complete(_) | FileWriteProgress::Failed(_) => true,
@@ -148,7 +173,7 @@ impl GrowingFile {
             };
         }
         let file = Arc::clone(&self.file);
-        read_chunk(file, offset, available.min(READ_CHUNK_BYTES)).await.map(Some)
+        read_chunk(file, offset, available.min(max_bytes)).await.map(Some)
     }
 }
 

@@ -63,10 +63,13 @@ pub(crate) enum DispatcherCounter {
     CoalescingFailures,
     CookiesOmitted,
     HeaderVariants,
+    WebSockets,
+    WebSocketsRefused,
+    Resumed,
 }
 
 /// All counters with their name and help text.
-const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
+const COUNTERS: [(DispatcherCounter, &str, &str); 47] = [
     (DispatcherCounter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         DispatcherCounter::Stale,
@@ -280,6 +283,21 @@ const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
         "Pages that were stored for visitors with the same values of the request headers that their `Vary` names; if \
          it rises as fast as the misses, each visitor has values of their own, and the farm should not pass that \
          header on (`/clientheaders`).",
+    ),
+    (
+        DispatcherCounter::WebSockets,
+        "websockets",
+        "WebSockets opened to servers behind proxy rules.",
+    ),
+    (
+        DispatcherCounter::WebSocketsRefused,
+        "websockets_refused",
+        "WebSockets refused with 503; raise `max_websockets` if visitors need more at once.",
+    ),
+    (
+        DispatcherCounter::Resumed,
+        "resumed",
+        "Responses of renders that broke off and whose rest was requested; a rise means unstable renders.",
     ),
 ];
 

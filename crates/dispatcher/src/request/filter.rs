@@ -10,7 +10,8 @@
 //! * in a rule that denies an extension, the extension of each later segment that differs from the first, since names
 //!   of folders and files contain dots, too: `/dam/a.jpg/jcr:content.json` may be JSON.
 //!
-//! A path with parameters (`;x=1`) passes if it passes both as text and as servers cut it.
+//! A path with parameters (`;x=1`) passes if it passes both as text and as servers cut it, and one with kept encoded
+//! slashes if it also passes with those decoded.
 
 use std::borrow::Cow;
 
@@ -41,6 +42,15 @@ pub(crate) fn deciding_filter_rule<'a>(
     };
     let own = request.path.as_str();
     let rule = decide(own)?;
+    if request.has_kept_slash() && rule.verdict == RuleVerdict::Allow {
+        // Not decoded again, so a `%` is literal.
+        let decoded = own.replace("%2F", "/").replace('%', "%25");
+        let decoded = CanonicalPath::parse(&decoded).ok()?;
+        let decoded_decision = decide(decoded.as_str())?;
+        if decoded_decision.verdict == RuleVerdict::Deny {
+            return Some(decoded_decision);
+        }
+    }
     if own.contains(';') && rule.verdict == RuleVerdict::Allow {
         for cut in paths_without_path_parameters(request)? {
             let cut_decision = decide(&cut)?;

@@ -150,7 +150,7 @@ enum AccessPathKind {
 enum RouteAction {
     Rewrite(String),
     Redirect { target: String, status: StatusCode, escapes: bool },
-    Proxy(String),
+    Proxy { target: String, opens_websockets: bool },
     Respond(StatusCode),
     Pass,
 }
@@ -201,6 +201,8 @@ pub(crate) struct ProxyTarget {
     path_prefix: String,
     /// True if the other server gets the visitor's `Host`.
     pub(crate) keeps_host: bool,
+    /// True if the other server may open WebSockets.
+    pub(crate) opens_websockets: bool,
 }
 
 impl ProxyTarget {
@@ -331,7 +333,7 @@ impl RouteHost {
         let (mut rules, mut restarts) = (self.rules.iter(), 0);
         while let Some(rule) = rules.next() {
             let counts = if rule.is_url_rule { !progress.is_rewritten } else { !is_over };
-            let is_shut = !may_proxy && matches!(rule.action, RouteAction::Proxy(_));
+            let is_shut = !may_proxy && matches!(rule.action, RouteAction::Proxy { .. });
             if !counts || is_shut {
                 continue;
             }
@@ -464,7 +466,14 @@ impl RouteRule {
             let status = parse_status(settings.status.unwrap_or(302), 300..400)?;
             actions.push(RouteAction::Redirect { target, status, escapes: !settings.no_escape });
         }
-        actions.extend(settings.proxy.clone().map(RouteAction::Proxy));
+        actions.extend(settings.proxy.as_deref().map(
+            |target| match target.strip_prefix("ws://") {
+                Some(rest) => {
+                    RouteAction::Proxy { target: format!("http://{rest}"), opens_websockets: true }
+                }
+                None => RouteAction::Proxy { target: target.to_owned(), opens_websockets: false },
+            },
+        ));
         if let Some(status) = settings.answer {
             actions.push(RouteAction::Respond(parse_status(status, 200..600)?));
         }
@@ -484,12 +493,12 @@ impl RouteRule {
                 "it is valid only with `rewrite`",
             ));
         }
-        if let RouteAction::Proxy(target) = &action
+        if let RouteAction::Proxy { target, .. } = &action
             && !target.starts_with("http://")
         {
             return Err(settings_error(
                 "host.rule.proxy",
-                format!("`{target}` does not begin with `http://`"),
+                format!("`{target}` does not begin with `http://` or `ws://`"),
             ));
         }
         Ok(Self {
@@ -526,7 +535,7 @@ impl RouteRule {
         let target = match &self.action {
             RouteAction::Rewrite(target)
             | RouteAction::Redirect { target, .. }
-            | RouteAction::Proxy(target) => target.as_str(),
+            | RouteAction::Proxy { target, .. } => target.as_str(),
             RouteAction::Respond(_) | RouteAction::Pass => "",
         };
         depends_on_target_only(target)
@@ -557,7 +566,7 @@ impl RouteRule {
                 let (path, query) = self.fill_target(&scope, target);
                 RuleEffect::Ended(build_redirect(view, *status, &path, query.as_deref(), *escapes))
             }
-            RouteAction::Proxy(target) => {
+            RouteAction::Proxy { target, opens_websockets } => {
                 let (url, query) = self.fill_target(&scope, target);
                 // Visitor input must not choose the server.
                 if url_authority(&url) != url_authority(target) {
@@ -583,6 +592,7 @@ impl RouteRule {
                     base_url: base,
                     path_prefix: prefix,
                     keeps_host,
+                    opens_websockets: *opens_websockets,
                 })
             }
             RouteAction::Respond(status) => RuleEffect::Ended(RouteOutcome::Respond(*status)),

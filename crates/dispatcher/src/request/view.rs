@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use http::request::Parts;
 use http::{HeaderMap, Method, Version, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use tympan_web::cache_path::{CanonicalPath, CanonicalPathError, resolve_encoded_path};
+use tympan_web::cache_path::{
+    CanonicalPath, CanonicalPathError, EncodedSlashes, resolve_encoded_path,
+    resolve_path_with_slashes,
+};
 use tympan_web::forwarded_client::forwarded_client_address;
 use tympan_web::ip_network::{IpNetwork, any_network_contains};
 use tympan_web::listen::ConnectionPeer;
@@ -42,6 +45,8 @@ pub struct RequestView {
     pub path: CanonicalPath,
     /// The path without `//`, `.` and `..`, with escapes unchanged, as sent to renders.
     pub wire_path: String,
+    /// The treatment of encoded slashes by which the path was read.
+    pub(crate) encoded_slashes: EncodedSlashes,
     /// The text after `?`, as sent; a bare `?` is no query.
     pub query: Option<String>,
     /// The headers.
@@ -70,6 +75,18 @@ impl RequestView {
     /// # Errors
     /// Fails for an invalid path; see [`CanonicalPathError`].
     pub fn from_head(head: &Parts, peer: ConnectionPeer) -> Result<Self, CanonicalPathError> {
+        Self::from_head_with_slashes(head, peer, EncodedSlashes::Refuse)
+    }
+
+    /// As [`RequestView::from_head`], with another treatment of encoded slashes.
+    ///
+    /// # Errors
+    /// Fails for an invalid path; see [`CanonicalPathError`].
+    pub(crate) fn from_head_with_slashes(
+        head: &Parts,
+        peer: ConnectionPeer,
+        encoded_slashes: EncodedSlashes,
+    ) -> Result<Self, CanonicalPathError> {
         let raw = head.uri.path();
         let authority = head
             .headers
@@ -85,8 +102,9 @@ impl RequestView {
             scheme: if peer.is_tls { "https" } else { "http" },
             host,
             port: port.map(str::to_owned),
-            path: CanonicalPath::parse(raw)?,
-            wire_path: resolve_encoded_path(raw)?,
+            path: CanonicalPath::parse_with_slashes(raw, encoded_slashes)?,
+            wire_path: resolve_path_with_slashes(raw, encoded_slashes)?,
+            encoded_slashes,
             query: head.uri.query().filter(|query| !query.is_empty()).map(str::to_owned),
             headers: head.headers.clone(),
             client: peer.addr.ip().to_canonical(),
@@ -132,6 +150,7 @@ impl RequestView {
             path: CanonicalPath::parse(raw)?,
             wire_path: utf8_percent_encode(&resolve_encoded_path(raw)?, PATH_ESCAPE_SET)
                 .to_string(),
+            encoded_slashes: EncodedSlashes::Refuse,
             query: (!query.is_empty()).then(|| query.to_owned()),
             headers,
             client: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
@@ -189,10 +208,14 @@ impl RequestView {
         query: Option<String>,
     ) -> Result<Self, CanonicalPathError> {
         let rooted = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        let raw = encode_path(&rooted);
+        let mut raw = encode_path(&rooted);
+        if self.encoded_slashes == EncodedSlashes::Keep {
+            // Such a path has no other `%2F`.
+            raw = raw.replace("%252F", "%2F");
+        }
         Ok(Self {
-            path: CanonicalPath::parse(&raw)?,
-            wire_path: resolve_encoded_path(&raw)?,
+            path: CanonicalPath::parse_with_slashes(&raw, self.encoded_slashes)?,
+            wire_path: resolve_path_with_slashes(&raw, self.encoded_slashes)?,
             query,
             ..self.clone()
         })
@@ -215,6 +238,12 @@ impl RequestView {
             Some(query) => format!("{}?{query}", self.wire_path),
             None => self.wire_path.clone(),
         }
+    }
+
+    /// Returns true if a segment of the path has an encoded slash, which other servers may decode.
+    #[must_use]
+    pub(crate) fn has_kept_slash(&self) -> bool {
+        self.encoded_slashes == EncodedSlashes::Keep && self.path.as_str().contains("%2F")
     }
 
     /// Returns true if the request is a GET or HEAD.

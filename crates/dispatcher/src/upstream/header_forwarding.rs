@@ -49,6 +49,30 @@ const ADDED_HEADERS: [HeaderName; 8] = [
     FORWARDED_CERTIFICATE,
 ];
 
+/// Headers by which servers take a request for one with another URL or method. No cache key has them, so a visitor could
+/// replace a page for all others with them. A farm passes them on if `/clientheaders` names them, or if a trusted proxy
+/// sends them.
+const ORIGIN_OVERRIDE_HEADERS: [&str; 18] = [
+    "forwarded",
+    "front-end-https",
+    "x-forwarded-host",
+    "x-forwarded-path",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-uri",
+    "x-host",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-host",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-url-scheme",
+    "x-wap-profile",
+];
+
 /// The number of dispatchers after which a request is considered to loop.
 const MAX_DISPATCHER_HOPS: usize = 8;
 
@@ -68,10 +92,24 @@ pub(crate) fn request_headers(
     purpose: ForwardPurpose,
 ) -> HeaderMap {
     let mut headers = proxy_headers(&farm.client_headers, request, purpose);
+    let may_lead_astray = farm.is_http_cache
+        && purpose == ForwardPurpose::Cache
+        && farm.client_headers == ClientHeaderPolicy::All
+        && !request.is_proxied;
+    if may_lead_astray {
+        for name in ORIGIN_OVERRIDE_HEADERS {
+            headers.remove(name);
+        }
+    }
     if let Some(refused) = refused_readings_header(farm, request) {
         headers.insert(REFUSED_READINGS, refused);
     }
     headers
+}
+
+/// Returns true if a visitor's headers may have made a render respond for another URL or method.
+pub(crate) fn has_origin_override(headers: &HeaderMap) -> bool {
+    ORIGIN_OVERRIDE_HEADERS.iter().any(|name| headers.contains_key(*name))
 }
 
 /// Returns true if requests to renders for the same URL may differ in the header `name`, when the client's headers are

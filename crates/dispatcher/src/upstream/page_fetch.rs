@@ -5,12 +5,14 @@
 //! * Waiting visitors get the stored headers, and nothing meant only for the visitor who caused the fetch (cookies).
 //! * A page carries the request headers that its `Vary` names, as they were sent to the render, and visitors with others
 //!   do not get it.
-//! * An incomplete response is never stored.
+//! * An incomplete response is never stored. In a farm with `/x-http` its rest is requested first, where a strong tag
+//!   guarantees that both parts are of the same bytes.
 //! * A 304 renews a copy only if it is still the file that was revalidated; otherwise the whole page is requested.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
@@ -52,7 +54,7 @@ use crate::observe::log::LogLevel;
 use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
 use crate::upstream::header_forwarding::{INCLUDE_HEADER, clean_response_headers};
 use crate::upstream::request_coalescing::{FetchOutcome, FetchTicket};
-use crate::upstream::revalidation::{RevalidationRequest, store_validators};
+use crate::upstream::revalidation::{RevalidationRequest, is_strong_etag, store_validators};
 use crate::upstream::shadow::{ShadowVerdict, ShadowedPage};
 use crate::upstream::sibling_copy;
 use crate::upstream::{RenderBody, UpstreamFailure, UpstreamRequest, UpstreamResponse};
@@ -128,6 +130,7 @@ impl PageFetcher {
             farm: Arc::clone(farm),
             fetch,
             result_sender: Some(first),
+            resumed_at: AtomicU64::new(0),
         };
         tokio::spawn(lead.run_fetch(ticket));
         wait
@@ -146,6 +149,7 @@ impl PageFetcher {
             farm: Arc::clone(farm),
             fetch,
             result_sender: Some(first),
+            resumed_at: AtomicU64::new(0),
         };
         tokio::spawn(task.receive_response(ticket, response, sent));
         wait
@@ -187,6 +191,8 @@ struct FetchTask {
     farm: Arc<FarmState>,
     fetch: PageFetch,
     result_sender: Option<oneshot::Sender<FetchResult>>,
+    /// The number of bytes after which the rest was last requested; 0 if it was not.
+    resumed_at: AtomicU64,
 }
 
 /// The head of a storable response.
@@ -268,8 +274,10 @@ impl FetchTask {
             return Some(ticket);
         };
         // The sibling cannot know the headers of this visitor.
-        let is_selected = VarySelection::from_stored(&copy.headers).is_some();
-        if is_selected || is_flushed_since(root, &farm.config, &self.fetch.file, copy.fetch_time) {
+        let is_for_others = VarySelection::from_stored(&copy.headers)
+            .is_some_and(|own| own.has_names() || !own.matches(&self.selecting_headers()));
+        if is_for_others || is_flushed_since(root, &farm.config, &self.fetch.file, copy.fetch_time)
+        {
             return Some(ticket);
         }
         let mut headers = copy.headers.clone();
@@ -462,6 +470,15 @@ impl FetchTask {
         Cow::Owned(headers)
     }
 
+    /// Returns the requests for which a response is; `None` for everyone.
+    fn selection_of(&self, response_headers: &HeaderMap) -> Option<VarySelection> {
+        let request_headers = self.selecting_headers();
+        match self.is_http_cache() {
+            true => Some(VarySelection::of_http_response(response_headers, &request_headers)),
+            false => VarySelection::of_response(response_headers, &request_headers),
+        }
+    }
+
     fn is_http_cache(&self) -> bool {
         self.farm.config.cache.as_ref().is_some_and(|cache| cache.is_http_cache)
     }
@@ -612,6 +629,7 @@ impl FetchTask {
         let Some(root) = &self.farm.docroot else { return };
         let mut headers = self.stored_headers(&parts.headers, (parts.status, fetched));
         let terms = StoredTerms::from_stored(&headers);
+        let selection = VarySelection::from_stored(&headers);
         remove_internal_headers(&mut headers);
         // The file name gives the type of the page, not of the error in its place.
         headers.remove(header::CONTENT_TYPE);
@@ -630,6 +648,7 @@ impl FetchTask {
             initial_age: terms.map(|terms| terms.initial_age).unwrap_or_default(),
             expiry: until,
             flush_epoch: epoch,
+            selection,
         };
         let note = || {
             root.negative_cache.insert(&self.fetch.file, negative);
@@ -670,6 +689,10 @@ impl FetchTask {
                     self.fetcher.metrics.increment(DispatcherCounter::RenderFailures);
                     tracing::debug!(farm = %self.farm.config.name, reason = %error, "response of a render \
                         incomplete");
+                    if let Some(rest) = self.request_rest(&head, bytes.len() as u64).await {
+                        body = rest;
+                        continue;
+                    }
                     // Nothing was sent to visitors yet, so an error is better than half a page.
                     ticket.finish_fetch(FetchOutcome::Failed(UpstreamFailure::ConnectionBroken));
                     return self
@@ -709,6 +732,40 @@ impl FetchTask {
             true => FetchOutcome::Shared(Arc::clone(page)),
             false => FetchOutcome::Unshared(NotCacheableReason::NoLifetime),
         }
+    }
+
+    /// Requests the rest of a response that broke off, and returns it if it is of the same bytes, as a strong tag
+    /// guarantees (RFC 9110, section 15.3.7.3). Each request must have brought bytes before the next one is sent.
+    async fn request_rest(&self, head: &StorableHead, received_bytes: u64) -> Option<RenderBody> {
+        let tag = head.headers.get(header::ETAG).filter(|tag| is_strong_etag(tag))?;
+        let last = self.resumed_at.fetch_max(received_bytes, Ordering::Relaxed);
+        if !self.is_http_cache() || received_bytes <= last {
+            return None;
+        }
+        let mut headers = self.fetch.call.headers.clone();
+        headers.insert(header::IF_RANGE, tag.clone());
+        headers.insert(
+            header::RANGE,
+            HeaderValue::from_str(&format!("bytes={received_bytes}-")).ok()?,
+        );
+        let call = UpstreamRequest {
+            method: self.fetch.call.method.clone(),
+            headers,
+            sticky_render: Some(head.render.clone()),
+            ..UpstreamRequest::get(self.fetch.call.target.clone())
+        };
+        let rest = self.farm.upstream.send(&call).await.ok()?.response;
+        let is_rest = rest.status() == StatusCode::PARTIAL_CONTENT
+            && rest.headers().get(header::ETAG) == Some(tag)
+            && !rest.headers().contains_key(header::CONTENT_ENCODING)
+            && is_rest_of(rest.headers(), received_bytes, head.length);
+        if !is_rest {
+            return None;
+        }
+        self.fetcher.metrics.increment(DispatcherCounter::Resumed);
+        let mut body = rest.into_body();
+        body.enforce_min_rate(self.fetcher.min_render_rate);
+        Some(body)
     }
 
     async fn store_body(
@@ -819,6 +876,11 @@ impl FetchTask {
         let GrowingFileWriter { mut temporary, mut written_bytes, progress } = growth;
         while let Some(frame) = body.frame().await {
             let Some(data) = frame.ok().map(|frame| frame.into_data().unwrap_or_default()) else {
+                if let Some(rest) = self.request_rest(head, written_bytes).await {
+                    self.fetcher.metrics.increment(DispatcherCounter::RenderFailures);
+                    body = rest;
+                    continue;
+                }
                 progress.send_replace(FileWriteProgress::Failed(written_bytes));
                 return self.fetcher.metrics.increment(DispatcherCounter::RenderFailures);
             };
@@ -901,7 +963,7 @@ impl FetchTask {
             true => self.storage_terms(status, all, fetched_at).ok(),
             false => None,
         };
-        let selection = VarySelection::of_response(all, &self.selecting_headers());
+        let selection = self.selection_of(all);
         for (name, value) in all {
             let is_named = PROTECTIVE_HEADERS.contains(&name.as_str())
                 || cache.is_some_and(|cache| cache.stores_header(name.as_str()))
@@ -978,7 +1040,7 @@ impl FetchTask {
                 None => self.fetch.cache_info.to_owned(),
                 Some(reason) => format!("not cacheable: {reason}"),
             },
-            selection: VarySelection::of_response(&head.headers, &self.selecting_headers()),
+            selection: self.selection_of(&head.headers),
             shares_authorized: terms.is_none_or(|terms| terms.shares_authorized),
         })
     }
@@ -1021,6 +1083,18 @@ const PROTECTIVE_HEADERS: [&str; 14] = [
     "x-frame-options",
     "x-permitted-cross-domain-policies",
 ];
+
+/// Returns true if a partial response has everything from `first` on of a body with this length, if that is known.
+fn is_rest_of(headers: &HeaderMap, first: u64, length: Option<u64>) -> bool {
+    let range = headers.get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok());
+    let parts = range
+        .and_then(|range| range.strip_prefix("bytes ")?.split_once('/'))
+        .and_then(|(range, all)| Some((range.split_once('-')?, all.parse::<u64>().ok()?)));
+    let Some(((begin, end), all)) = parts else { return false };
+    begin.parse() == Ok(first)
+        && end.parse::<u64>().is_ok_and(|end| end.checked_add(1) == Some(all))
+        && length.is_none_or(|length| length == all)
+}
 
 /// A file that is read by others while it is written.
 struct GrowingFileWriter {

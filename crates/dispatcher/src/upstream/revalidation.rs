@@ -170,7 +170,8 @@ fn is_valid_etag(value: &HeaderValue) -> bool {
     bytes.len() <= MAX_ETAG_BYTES && inner.is_some_and(|inner| !inner.contains(&b'"'))
 }
 
-fn is_strong_etag(value: &HeaderValue) -> bool {
+/// Returns true if a tag identifies the bytes of a response.
+pub(crate) fn is_strong_etag(value: &HeaderValue) -> bool {
     !value.as_bytes().starts_with(b"W/")
 }
 

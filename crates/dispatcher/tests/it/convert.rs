@@ -1047,3 +1047,35 @@ SetEnvIf X-Scheme ^https$ is_tls=yes
         assert_eq!(get(target, headers).status, 403, "{target} {headers:?}");
     }
 }
+
+#[test]
+fn websockets_and_encoded_slashes_are_converted() {
+    let (converted, section) = converted(
+        r"
+<VirtualHost *:80>
+    ServerName www.example.com
+    AllowEncodedSlashes NoDecode
+    RewriteEngine On
+    RewriteCond %{HTTP:Upgrade} =websocket [NC]
+    RewriteRule ^/chat/(.*)$ ws://127.0.0.1:8090/$1 [P,L]
+    ProxyPass /live ws://127.0.0.1:8090/live
+    ProxyPass /both http://127.0.0.1:8090/both upgrade=websocket
+</VirtualHost>
+<VirtualHost *:80>
+    ServerName other.example.com
+    AllowEncodedSlashes On
+</VirtualHost>
+",
+    );
+    let found = findings(&converted);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("applies to all hosts"), "{found:?}");
+    for line in [
+        "encoded_slashes = \"on\"",
+        "proxy = \"ws://127.0.0.1:8090/$1\"",
+        "proxy = \"ws://127.0.0.1:8090/live$1\"",
+        "proxy = \"ws://127.0.0.1:8090/both$1\"",
+    ] {
+        assert!(section.contains(line), "{line} in {section}");
+    }
+}

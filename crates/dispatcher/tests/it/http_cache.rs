@@ -302,3 +302,224 @@ fn a_default_lifetime_is_for_pages_that_state_none() {
     front.advance(61);
     assert!(!front.get("/a.html").is_hit());
 }
+
+#[test]
+fn each_origin_has_its_own_page_and_its_own_errors() {
+    let origin = OriginServer::start(|seen| {
+        let own = seen.header("host").unwrap().to_owned();
+        let page = match seen.target.as_str() {
+            "/moved.html" => OriginResponse::with_status(301)
+                .with_header("Location", &format!("https://{own}/moved.html")),
+            _ => OriginResponse::html(own),
+        };
+        page.with_header("Cache-Control", "max-age=60")
+    });
+    let front = start(&origin, "");
+    let get = |target: &str, host: &str| front.send("GET", target, &[("Host", host)], "");
+    for _ in 0..3 {
+        for host in ["www.example.com", "evil.example.com"] {
+            assert_eq!(get("/a.html", host).body, host);
+            let expected = format!("https://{host}/moved.html");
+            assert_eq!(get("/moved.html", host).header("location"), Some(expected.as_str()));
+        }
+    }
+    assert_eq!(get("/a.html", "WWW.example.com").body, "www.example.com", "a host has no case");
+    let pages = origin.requests().iter().filter(|seen| seen.target == "/a.html").count();
+    assert_eq!(pages, 2);
+    front.flush("Activate", "/a", &[]);
+    assert_eq!(get("/a.html", "evil.example.com").body, "evil.example.com");
+    assert_eq!(origin.requests().iter().filter(|seen| seen.target == "/a.html").count(), 3);
+}
+
+#[test]
+fn no_visitor_names_another_url_for_the_page_that_others_get() {
+    let forged = [
+        ("X-Forwarded-Host", "evil.example"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Original-URL", "/admin"),
+        ("X-Rewrite-URL", "/admin"),
+        ("X-HTTP-Method-Override", "DELETE"),
+        ("Forwarded", "host=evil.example"),
+    ];
+    let check = |farm: &'static str, settings: &str, is_passed_on: bool| {
+        let origin = numbering(&[("Cache-Control", "max-age=60")]);
+        let front = Front::start(&Setup {
+            farm,
+            settings: settings.to_owned(),
+            renders: vec![origin.addr()],
+            ..Setup::default()
+        });
+        front.send("GET", "/a.html", &forged, "");
+        let seen = origin.requests().remove(0);
+        for (name, _) in forged {
+            assert_eq!(
+                seen.header(&name.to_ascii_lowercase()).is_some(),
+                is_passed_on,
+                "{farm} {name}"
+            );
+        }
+        if is_passed_on {
+            // Another origin, which the key tells apart, also in memory.
+            for _ in 0..3 {
+                assert_eq!(front.get("/a.html").body, "page 2", "{farm}");
+                assert_eq!(front.send("GET", "/a.html", &forged, "").body, "page 1", "{farm}");
+            }
+        }
+    };
+    check(HTTP, "", false);
+    check(
+        "/x-http \"1\" /clientheaders { \"Host\" \"Forwarded\" \"X-Forwarded-Host\" \"X-Forwarded-Proto\" \"X-Original-URL\" \
+         \"X-Rewrite-URL\" \"X-HTTP-Method-Override\" }",
+        "",
+        true,
+    );
+    let trusted = "[front]\ntrusted_proxies = [\"127.0.0.1\"]";
+    check(HTTP, trusted, true);
+}
+
+#[test]
+fn many_values_of_headers_take_a_bounded_number_of_files() {
+    let origin = numbering(&[("Cache-Control", "max-age=60"), ("Vary", "X-Any, Cookie")]);
+    let front = Front::start(&Setup {
+        farm: "/x-http \"1\" /x-variantLimit \"0\"",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    for number in 0..300 {
+        let value = number.to_string();
+        let host = format!("h{number}.example.com");
+        front.send("GET", "/a.html", &[("X-Any", &value), ("Cookie", &value), ("Host", &host)], "");
+    }
+    let pages = front.files().iter().filter(|file| file.ends_with(".html")).count();
+    assert!((2..=129).contains(&pages), "{pages}");
+    let names: Vec<String> = (0..17).map(|number| format!("x-{number}")).collect();
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("page")
+            .with_header("Cache-Control", "max-age=60")
+            .with_header("Vary", &names.join(", ")),
+    );
+    let front = start(&origin, "");
+    front.get("/a.html");
+    assert!(!front.get("/a.html").is_hit(), "more names than the cache compares");
+}
+
+/// 3 MiB of ASCII, of which no two groups of four bytes are alike.
+fn large_body() -> Vec<u8> {
+    (0..768 * 1024_u32).flat_map(|number| format!("{number:04x}").into_bytes()).collect()
+}
+
+/// An origin whose first responses break off after these numbers of bytes, and that serves ranges with these tags.
+fn breaking_off(body: Vec<u8>, tags: [&'static str; 2], cuts: Vec<usize>) -> OriginServer {
+    let count = AtomicUsize::new(0);
+    OriginServer::start(move |seen| {
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        let tag = tags[usize::from(number > 0)];
+        let start = seen.header("range").and_then(|range| {
+            assert_eq!(seen.header("if-range"), Some(tags[0]));
+            range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok()
+        });
+        let all = body.len();
+        let response = match start.filter(|_| tag == tags[0]) {
+            Some(start) => OriginResponse::with_status(206)
+                .with_body(&body[start..])
+                .with_header("Content-Range", &format!("bytes {start}-{}/{all}", all - 1)),
+            None => OriginResponse::html(body.clone()),
+        };
+        let response = response.with_header("Cache-Control", "max-age=60").with_header("ETag", tag);
+        match cuts.get(number) {
+            Some(cut) => response.with_delivery(ResponseDelivery::CutAfter(*cut)),
+            None => response,
+        }
+    })
+}
+
+#[test]
+fn a_response_that_breaks_off_is_completed_where_its_tag_allows() {
+    let same = ["\"1\"", "\"1\""];
+    for (body, cuts) in [
+        (b"0123456789".to_vec(), vec![4]),
+        (b"0123456789".to_vec(), vec![4, 3]),
+        (large_body(), vec![2_000_000, 100_000]),
+    ] {
+        let count = cuts.len();
+        let origin = breaking_off(body.clone(), same, cuts);
+        let front = start(&origin, "");
+        let reply = front.get("/a.html");
+        assert!(reply.is_complete && reply.body.as_bytes() == body, "{} bytes", reply.body.len());
+        assert_eq!(origin.request_count(), count + 1);
+        front.wait_for("stored_total", 1);
+        assert!(front.get("/a.html").is_hit());
+        assert_eq!(front.metric("resumed_total"), count as u64);
+    }
+    // Weak tags, other bytes, and responses without progress complete nothing.
+    for (tags, cuts) in
+        [(["W/\"1\"", "W/\"1\""], vec![4]), (["\"1\"", "\"2\""], vec![4]), (same, vec![4, 0])]
+    {
+        let origin = breaking_off(b"0123456789".to_vec(), tags, cuts);
+        let front = start(&origin, "");
+        assert_eq!(front.get("/a.html").status, 502, "{tags:?}");
+        assert_eq!(front.files(), Vec::<String>::new());
+    }
+    // As Adobe documents it, such a page is an error.
+    let origin = breaking_off(b"0123456789".to_vec(), same, vec![4]);
+    let front = Front::start(&Setup { renders: vec![origin.addr()], ..Setup::default() });
+    assert_eq!(front.get("/a.html").status, 502);
+}
+
+#[test]
+fn the_first_visitor_of_a_large_page_gets_a_range_of_it() {
+    let body = large_body();
+    let length = body.len();
+    let origin = OriginServer::start_constant(
+        OriginResponse::html(body.clone())
+            .with_header("Cache-Control", "max-age=60")
+            .with_header("ETag", "\"1\""),
+    );
+    let front = start(&origin, "");
+    for (range, first, last) in [
+        ("bytes=5-1500004", 5, 1_500_004),
+        ("bytes=-10", length - 10, length - 1),
+        ("bytes=2000000-", 2_000_000, length - 1),
+    ] {
+        front.flush("Delete", "/a", &[]);
+        let reply = front.send("GET", "/a.html", &[("Range", range)], "");
+        assert_eq!(reply.status, 206, "{range}");
+        let expected = format!("bytes {first}-{last}/{length}");
+        assert_eq!(reply.header("content-range"), Some(expected.as_str()));
+        assert!(reply.is_complete && reply.body.as_bytes() == &body[first..=last], "{range}");
+    }
+    assert_eq!(origin.request_count(), 3);
+    assert!(origin.requests().iter().all(|seen| seen.header("range").is_none()));
+    // A bomb of ranges is the whole page, once.
+    let many: Vec<String> = (0..1000).map(|number| format!("{number}-{number}")).collect();
+    let reply =
+        front.send("GET", "/a.html", &[("Range", &format!("bytes={}", many.join(",")))], "");
+    assert_eq!((reply.status, reply.body.len()), (200, length));
+}
+
+#[test]
+fn both_versions_of_http_have_one_limit_of_headers() {
+    let origin = numbering(&[("Cache-Control", "max-age=60")]);
+    let limits = tympan_web::listen::ListenerLimits {
+        max_header_bytes: 16 * 1024,
+        ..crate::front::limits()
+    };
+    let front = Front::start(&Setup {
+        farm: HTTP,
+        renders: vec![origin.addr()],
+        limits: Some(limits),
+        ..Setup::default()
+    });
+    let status = |count: usize, bytes: usize| {
+        let value = "x".repeat(bytes / count);
+        let names: Vec<String> = (0..count).map(|number| format!("x-{number:03}")).collect();
+        let headers: Vec<(&str, &str)> =
+            names.iter().map(|name| (name.as_str(), &*value)).collect();
+        front.send("GET", "/a.html", &headers, "").status
+    };
+    assert_eq!(status(90, 9000), 200);
+    assert_eq!(status(101, 1010), 431);
+    assert_eq!(status(90, 13_500), 431, "as many bytes as HTTP/2 counts for these fields");
+    assert_eq!(status(1, 15_500), 200);
+    assert_eq!(status(1, 16_300), 431);
+}

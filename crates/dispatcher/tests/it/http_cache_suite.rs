@@ -87,3 +87,12 @@ fn an_http_farm_passes_the_public_cache_tests() {
     eprintln!("{report}");
     assert!(is_passed, "{report}");
 }
+
+/// The table in `docs/compat/dispatcher.md` has the reasons.
+#[test]
+fn a_farm_in_adobes_words_fails_the_tests_that_its_documentation_contradicts() {
+    let Some(package) = package() else { return };
+    let keys = ("/x-variantLimit \"0\"", "/enableTTL \"1\" /headers { \"*\" }");
+    let (is_passed, report) = run(&package, keys, "scripts/http_cache_tests_adobe.known");
+    assert!(is_passed, "{report}");
+}

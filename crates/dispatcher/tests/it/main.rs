@@ -59,5 +59,6 @@ mod variant_limit;
 mod variants;
 mod vary;
 mod warm_up;
+mod websocket;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -443,7 +443,7 @@ fn settings_that_cannot_be_used_are_named() {
         "[[host]]\naccess = [{ of = \"folder\" }]",
         "`folder` is not one of `url`, `file` and `sent`",
     );
-    check("[[host]]\nrule = [{ proxy = \"ftp://x\" }]", "does not begin with `http://`");
+    check("[[host]]\nrule = [{ proxy = \"ftp://x\" }]", "does not begin with `http://` or `ws://`");
     check(
         "[[host]]\nrule = [{ pass = true, when = [{ test = \"x\" }] }]",
         "a condition must have either",
@@ -487,4 +487,38 @@ fn escaped_groups_are_not_escaped_twice() {
     let front = start(&origin, &settings);
     assert_eq!(seen(&front.get("/p/a%20b%26%25c")), "200 render /a%20b%26%25c");
     assert_eq!(seen(&front.get("/q/a%20b%26c")), "200 render /?a=a+b%26c");
+}
+
+#[test]
+fn encoded_slashes_are_treated_as_configured() {
+    let check = |setting: &str, target: &str, expected: &str| {
+        let origin = echo();
+        let setup = Setup {
+            farm: "/filter { /0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /url \"/c*\" } \
+                   /2 { /type \"deny\" /url \"/c/private*\" } }",
+            renders: vec![origin.addr()],
+            settings: setting.to_owned(),
+            ..Setup::default()
+        };
+        let front = Front::start(&setup);
+        let reply = front.get(target);
+        let text = if reply.status == 200 { reply.body } else { reply.status.to_string() };
+        assert_eq!(text, expected, "{setting} {target}");
+        let files = front.files();
+        assert_eq!(files.is_empty(), target.contains("keep") || expected.len() == 3, "{files:?}");
+    };
+    for off in ["", "encoded_slashes = \"off\""] {
+        check(off, "/c%2Fa.html", "404");
+    }
+    let on = "encoded_slashes = \"on\"";
+    check(on, "/c%2fa.html", "render /c/a.html");
+    check(on, "/c%2Fprivate/a.html", "404");
+    check(on, "/c/..%2F..%2Fa.html", "400");
+    let kept = "encoded_slashes = \"no_decode\"";
+    check(kept, "/c%2fkeep.html", "render /c%2Fkeep.html");
+    check(kept, "/c%2Fprivate/a.html", "404");
+    check(kept, "/c%2F..%2Flibs/a.html", "404");
+    check(kept, "/c%252Fa.html", "404");
+    let moved = "encoded_slashes = \"no_decode\"\n[[host]]\nrule = [{ match = '^/old/(.*)$', rewrite = \"/c/$1\" }]";
+    check(moved, "/old/x%2Fkeep.html", "render /c/x%2Fkeep.html");
 }

@@ -507,3 +507,35 @@ fn a_request_under_way_is_answered_while_the_front_ends() {
         drop(stopping.await.unwrap());
     });
 }
+
+#[test]
+fn a_get_with_a_body_is_one_request_in_both_versions() {
+    run(async {
+        let site = site(limits());
+        let mut seen = Vec::new();
+        for target in ["/page.html", "/page.html", "/echo", "/page.html"] {
+            let body = Bytes::from_static(b"cached by nobody");
+            let over_http2 =
+                site.client().await.send(Method::GET, target, &[], body.to_vec()).await;
+            let name = ServerName::try_from("www.example.com").unwrap();
+            let stream = TcpStream::connect(site.front.addr).await.unwrap();
+            let stream =
+                connector(&site.folder, b"http/1.1", None).connect(name, stream).await.unwrap();
+            let (mut sender, connection) =
+                hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            let request =
+                Request::get(target).header("host", "www.example.com").body(Full::new(body));
+            let over_http1 = sender.send_request(request.unwrap()).await.unwrap();
+            let (head, body) = over_http1.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            assert_eq!((head.status, &body), (over_http2.status(), over_http2.body()), "{target}");
+            seen.push(String::from_utf8(body.to_vec()).unwrap());
+        }
+        assert_eq!(seen, ["page /page.html", "page /page.html", "GET 16 bytes", "page /page.html"]);
+        let pages: Vec<_> =
+            site.origin.requests().into_iter().filter(|seen| seen.target == "/page.html").collect();
+        assert_eq!(pages.len(), 1, "the body is no part of the request for a page that is stored");
+        assert!(pages[0].body.is_empty());
+    });
+}

@@ -9,6 +9,7 @@
 //! | `flush_refetch` | the same with the page's URL as body |
 //! | `flush_precise` | the affected URLs as body and `CQ-Action-Scope: ResourceOnly`; nothing if there are none; `Delete` of a folder below which nobody knows them |
 //! | `purge` | `PURGE` of each affected URL; of the page's where nobody knows them |
+//! | `purge_template` | the request that the agent's template yields, for batches of the same keys or URLs |
 //! | `purge_keys` | `PURGE` with `Surrogate-Key`: the path and the affected URLs; [`PURGE_ALL_KEY`] where nobody knows them all |
 //!
 //! If dependencies are not tracked at all ([`AffectedUrlSet::Unknown`](crate::AffectedUrlSet::Unknown)), `flush_precise` sends the same as
@@ -27,12 +28,13 @@ use tympan_web::flush_message::{FlushAction, FlushMessage, FlushScope};
 use crate::agent::ReplicationAgentKind;
 use crate::delivery::http_request::send_request;
 use crate::flushing::flush_number::FlushNumberAllocator;
+use crate::flushing::purge_template::{
+    PURGE_ALL_KEY, batch_size, batches, build_template_request, surrogate_key_of, takes_urls,
+};
 use crate::flushing::url_path::{decode_url_path, encode_url_path, is_url_of_path};
 use crate::home_pair::{HomePairs, PairKeyPurpose};
 use crate::{Error, ReplicationAgent, Result};
 
-/// The key that every response carries.
-pub const PURGE_ALL_KEY: &str = "all";
 /// The maximum length of the keys in one request. More keys are split into several requests, because caches and proxies
 /// reject long headers.
 const MAX_PURGE_KEY_BYTES: usize = 4 * 1024;
@@ -158,6 +160,21 @@ impl<'a> FlushJobChange<'a> {
 
     /// Returns the keys that a cache must drop, encoded for a header.
     fn purge_keys(&self) -> Vec<String> {
+        let mut headers: Vec<String> = Vec::new();
+        for key in self.keys() {
+            match headers.last_mut() {
+                Some(header) if header.len() + key.len() < MAX_PURGE_KEY_BYTES => {
+                    header.push(' ');
+                    header.push_str(&key);
+                }
+                _ => headers.push(key),
+            }
+        }
+        headers
+    }
+
+    /// Returns the keys that a cache must drop.
+    fn keys(&self) -> Vec<String> {
         // Responses carry the path in its URL encoding.
         let own = match self.subject {
             FlushSubject::ChangedPath => Some(encode_url_path(self.path)),
@@ -165,17 +182,16 @@ impl<'a> FlushJobChange<'a> {
             FlushSubject::UntrackedFolder => Some(PURGE_ALL_KEY.to_owned()),
         };
         let urls = self.urls.iter().flatten().map(String::as_str);
-        let mut headers: Vec<String> = Vec::new();
-        for key in own.as_deref().into_iter().chain(urls) {
-            match headers.last_mut() {
-                Some(header) if header.len() + key.len() < MAX_PURGE_KEY_BYTES => {
-                    header.push(' ');
-                    header.push_str(key);
-                }
-                _ => headers.push(key.to_owned()),
-            }
+        own.as_deref().into_iter().chain(urls).map(surrogate_key_of).collect()
+    }
+
+    /// Returns the keys or URLs for the template of an agent. An unknown part of the cache is everything.
+    fn template_items(&self, agent: &ReplicationAgent) -> Vec<String> {
+        match self.subject {
+            FlushSubject::UntrackedFolder => vec![PURGE_ALL_KEY.to_owned()],
+            _ if takes_urls(agent) => self.purge_urls(),
+            _ => self.keys(),
         }
-        headers
     }
 }
 
@@ -225,6 +241,7 @@ pub(crate) async fn send_flush(
             }
             Ok(())
         }
+        ReplicationAgentKind::PurgeTemplate => send_template(client, agent, &change).await,
         kind => {
             let Some(mut message) = change.flush_message(kind, job.id.0) else { return Ok(()) };
             message.numbering = Some(numbers.number_for(&agent.name, job.id));
@@ -234,6 +251,35 @@ pub(crate) async fn send_flush(
     }
 }
 
+/// Sends the requests that an agent's template yields for a change.
+async fn send_template(
+    client: &HttpClient,
+    agent: &ReplicationAgent,
+    change: &FlushJobChange<'_>,
+) -> Result<()> {
+    let items = change.template_items(agent);
+    let of_change = (change.action.as_str(), change.path);
+    for batch in batches(&items, batch_size(agent), of_change) {
+        if batch.is_all && takes_urls(agent) && agent.template.all_body.is_none() {
+            tracing::warn!(
+                agent = agent.name,
+                path = change.path,
+                "stale URLs below this path are unknown, and the template takes URLs; set `requestBodyForAll`, or \
+                 empty the cache"
+            );
+            continue;
+        }
+        let build = || {
+            build_template_request(agent, &batch)
+                .map_err(|reason| malformed_agent_error(agent, &reason))
+        };
+        send_with_retries(client, agent, build).await?;
+        // The job ends after the pause, so that the next one keeps the rate, too.
+        tokio::time::sleep(agent.template.pause()).await;
+    }
+    Ok(())
+}
+
 /// Sends one purge, with retries. If it fails finally, the job starts again with its first purge.
 async fn send_purge(
     client: &HttpClient,
@@ -241,16 +287,25 @@ async fn send_purge(
     change: &FlushJobChange<'_>,
     purge_target: &PurgeTarget<'_>,
 ) -> Result<()> {
+    let build = || build_purge_request(agent, change, purge_target);
+    send_with_retries(client, agent, build).await
+}
+
+async fn send_with_retries(
+    client: &HttpClient,
+    agent: &ReplicationAgent,
+    build: impl Fn() -> Result<Request<Full<Bytes>>>,
+) -> Result<()> {
     let mut sent = 0;
     loop {
-        let request = build_purge_request(agent, change, purge_target)?;
+        let request = build()?;
         let result = accept_missing(send_request(client, &agent.target, request).await);
         sent += 1;
         match result {
             Err(error) if error.is_transient() && sent < MAX_PURGE_ATTEMPTS => {}
             result => return result,
         }
-        tokio::time::sleep(FIRST_PURGE_RETRY_DELAY * sent).await;
+        tokio::time::sleep((FIRST_PURGE_RETRY_DELAY * sent).max(agent.template.pause())).await;
     }
 }
 
@@ -264,7 +319,9 @@ pub(crate) async fn test_flush(
     // No purge request is without effect; one for a path that does not exist comes closest.
     let nothing = "/.tympan-connection-test";
     let path = match agent.kind {
-        ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => nothing,
+        ReplicationAgentKind::Purge
+        | ReplicationAgentKind::PurgeKeys
+        | ReplicationAgentKind::PurgeTemplate => nothing,
         _ => "/",
     };
     let change = FlushJobChange {
@@ -283,6 +340,7 @@ pub(crate) async fn test_flush(
             let request = build_purge_request(agent, &change, &purge_target)?;
             accept_missing(send_request(client, &agent.target, request).await)
         }
+        ReplicationAgentKind::PurgeTemplate => send_template(client, agent, &change).await,
         kind => {
             let Some(message) = change.flush_message(kind, 0) else { return Ok(()) };
             let request = build_flush_request(agent, &message, &change)?;
@@ -386,6 +444,7 @@ fn parse_header_value(agent: &ReplicationAgent, text: &str) -> Result<HeaderValu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PurgeTemplate;
 
     #[test]
     fn an_agent_with_a_pair_for_flushing_shows_its_key() {
@@ -401,6 +460,7 @@ mod tests {
             user: None,
             headers: vec![("authorization".to_owned(), "Bearer of the agent".to_owned())],
             method: None,
+            template: PurgeTemplate::default(),
             config_error: None,
         };
         let authorization = || {

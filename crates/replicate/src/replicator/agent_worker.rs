@@ -134,7 +134,7 @@ impl Replicator {
             match agent.kind {
                 ReplicationAgentKind::Publish => self.state.sender.send_job(agent, job).await,
                 _ => {
-                    let transport = (&self.state.flush_client, &self.state.sender.pairs);
+                    let transport = (self.flush_client_for(agent)?, &self.state.sender.pairs);
                     send_flush(transport, &self.state.flush_numbers, agent, job).await
                 }
             }

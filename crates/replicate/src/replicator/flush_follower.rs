@@ -177,7 +177,9 @@ fn compute_flushes_since(
 /// Returns the flush of everything in an agent's cache.
 fn flush_all_payload(agent: &ReplicationAgent) -> Json {
     match agent.kind {
-        ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => {
+        ReplicationAgentKind::Purge
+        | ReplicationAgentKind::PurgeKeys
+        | ReplicationAgentKind::PurgeTemplate => {
             json!({ "action": "Delete", "path": "/", "part": "folder" })
         }
         // This includes the kinds that do not need resolved URLs.

@@ -9,7 +9,7 @@ pub(crate) mod tree_replication;
 mod withdrawal_follower;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
@@ -17,7 +17,9 @@ use tokio::sync::Notify;
 use tracing::warn;
 use tympan_content::{ChunkId, Repository, Viewer};
 use tympan_jobs::{JobQueues, JobWorker, QueueSet};
+use tympan_notation::error_chain_text;
 use tympan_web::client::{ClientOptions, HttpClient};
+use tympan_web::tls::TlsTrust;
 
 use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
 use crate::blocking::run_blocking;
@@ -60,6 +62,8 @@ struct ReplicatorState {
     sender: MessageSender,
     /// The client for flushes, with a short timeout, because dispatchers respond at once.
     flush_client: HttpClient,
+    /// The client for caches over TLS, created when the first one needs it, or the reason why there is none.
+    tls_flush_client: OnceLock<Result<HttpClient, String>>,
     /// The allocator of flush numbers.
     flush_numbers: FlushNumberAllocator,
     queues: JobQueues,
@@ -101,6 +105,7 @@ impl Replicator {
             process_name: unique_process_name(role),
             sender,
             flush_client: HttpClient::default(),
+            tls_flush_client: OnceLock::new(),
             flush_numbers: FlushNumberAllocator::new(),
             queues,
             wake_signal: Notify::new(),
@@ -279,8 +284,33 @@ impl Replicator {
         }
         match agent.kind {
             ReplicationAgentKind::Publish => self.state.sender.test_publisher(&agent).await,
-            _ => test_flush(&self.state.flush_client, &self.state.sender.pairs, &agent).await,
+            _ => {
+                let client = self.flush_client_for(&agent)?;
+                test_flush(client, &self.state.sender.pairs, &agent).await
+            }
         }
+    }
+
+    /// Returns the client for an agent's cache. Caches over TLS must have a certificate that the system trusts.
+    fn flush_client_for(&self, agent: &ReplicationAgent) -> Result<&HttpClient> {
+        let address = match agent.target.starts_with("{url}") {
+            true => &agent.template.public_url,
+            false => &agent.target,
+        };
+        if !address.starts_with("https:") {
+            return Ok(&self.state.flush_client);
+        }
+        let client = self.state.tls_flush_client.get_or_init(|| {
+            let trust = TlsTrust::system_roots().map_err(|error| error_chain_text(&error))?;
+            Ok(HttpClient::new(ClientOptions {
+                tls_trust: Some(trust),
+                ..ClientOptions::default()
+            }))
+        });
+        client.as_ref().map_err(|reason| Error::InvalidAgent {
+            agent: agent.name.clone(),
+            reason: reason.clone(),
+        })
     }
 
     /// Pauses an agent: its jobs wait, and more may be added.

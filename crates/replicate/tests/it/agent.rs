@@ -133,7 +133,7 @@ pub(crate) fn put_agent(
     put(repository, &format!("/etc/replication/agents.{role}/{name}"), tree);
 }
 
-fn texts(texts: &[&str]) -> Property {
+pub(crate) fn texts(texts: &[&str]) -> Property {
     let values = texts.iter().map(|text| Value::String((*text).to_owned())).collect();
     Property::List(ValueType::String, values)
 }

@@ -6,23 +6,31 @@
 //! ledger does not know it either.
 
 use http::{HeaderMap, HeaderValue};
-use tympan_replicate::PURGE_ALL_KEY;
+use tympan_replicate::{PURGE_ALL_KEY, surrogate_key_of};
 
 use crate::Instance;
 
 /// Content delivery networks truncate or refuse longer keys.
 const MAX_SURROGATE_KEY_BYTES: usize = 1024;
 
+/// The headers of content delivery networks that separate keys by commas: Cloudflare's and Akamai's.
+const COMMA_SEPARATED_HEADERS: [&str; 2] = ["cache-tag", "edge-cache-tag"];
+
 /// Adds the surrogate keys of a URL's response to its headers, if the configuration specifies a header for them.
 pub(crate) fn add_surrogate_keys(instance: &Instance, path: &str, headers: &mut HeaderMap) {
     let Some(name) = &instance.surrogate_key else { return };
-    if let Ok(value) = HeaderValue::from_str(&surrogate_keys_of(path)) {
+    let mut keys = surrogate_keys_of(path);
+    if COMMA_SEPARATED_HEADERS.contains(&name.as_str()) {
+        keys = keys.replace(' ', ",");
+    }
+    if let Ok(value) = HeaderValue::from_str(&keys) {
         headers.insert(name.clone(), value);
     }
 }
 
 /// Returns the keys of a URL, separated by spaces.
 fn surrogate_keys_of(path: &str) -> String {
+    let path = &*surrogate_key_of(path);
     if path.len() > MAX_SURROGATE_KEY_BYTES {
         return PURGE_ALL_KEY.to_owned();
     }
@@ -48,6 +56,7 @@ mod tests {
             ("/content/%C3%A4%20b.html", "/content/%C3%A4%20b.html /content/%C3%A4%20b all"),
             ("/.well-known", "/.well-known all"),
             ("/", "/ all"),
+            ("/a,b.html", "/a%2Cb.html /a%2Cb all"),
         ] {
             assert_eq!(surrogate_keys_of(path), expected);
         }

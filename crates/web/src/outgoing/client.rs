@@ -7,6 +7,7 @@
 //!   byte was written is sent again on a new one.
 //! * Redirects are returned and not followed: the client requests only what the caller named.
 //! * No connection is kept idle longer than `idle_timeout`.
+//! * A server changes the protocol (101) only if the request asked for it.
 //!
 //! Not here: the time that a body may take (the reader knows what it waits for) and the decision to retry
 //! ([`ClientError::is_transient`] tells whether a retry can help).
@@ -18,7 +19,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
+use http::{Request, Response, StatusCode, Uri, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -186,6 +187,7 @@ impl HttpClient {
             let reason = "it matches no entry of `hosts` in `[outgoing]` of `tympan.toml`";
             return Err(ClientError::NotAllowed { host, reason: reason.to_owned() });
         }
+        let asks_for_upgrade = request.headers().contains_key(header::UPGRADE);
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         let response = self.pool.request(request);
         let response = match self.response_timeout {
@@ -195,7 +197,17 @@ impl HttpClient {
                 Err(_elapsed) => return Err(ClientError::Timeout { host, timeout: after }),
             },
         };
-        response.map_err(|error| classify_error(error, host))
+        match response {
+            // Its connection no longer carries HTTP, so nothing that follows on it may reach a client.
+            Ok(response)
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS && !asks_for_upgrade =>
+            {
+                let source = "it changed the protocol without being asked to".into();
+                Err(ClientError::Broken { host, source })
+            }
+            Ok(response) => Ok(response),
+            Err(error) => Err(classify_error(error, host)),
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 //! * At most `max_connections` connections are served; further ones wait, and idle connections are evicted for them
 //!   ([`crate::server::connection_limit`]). They wait in the kernel's backlog, or accepted and up to a limit, beyond
 //!   which they are answered with 503 and `Retry-After` and closed ([`OverflowPolicy`]).
-//! * A head over `max_header_bytes` is answered with 431, a `Content-Length` over `max_body_bytes` with 413, both
+//! * A head over `max_header_bytes`, counted alike in both versions of HTTP, is answered with 431, a `Content-Length` over `max_body_bytes` with 413, both
 //!   before the service sees the request. A head that is not complete within `header_timeout` closes the connection.
 //! * A connection from one of [`ListenerOptions::proxies`] must begin with a PROXY header, and no other one may.
 //! * After the shutdown future resolves no connection is accepted; open requests have `drain_timeout` to finish.

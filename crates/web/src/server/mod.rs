@@ -4,6 +4,7 @@ pub mod body_limit;
 pub(crate) mod body_timeout;
 pub(crate) mod connection_limit;
 pub mod connection_socket;
+pub mod connection_tunnel;
 pub mod disconnect_detection;
 pub mod fast_path;
 pub mod file_watch;

@@ -10,6 +10,7 @@
 //!
 //! Not here: whether a URL may be cached or served.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -44,6 +45,19 @@ pub enum CanonicalPathError {
     AboveRoot,
 }
 
+/// The treatment of an escape that stands for `/`, as httpd's `AllowEncodedSlashes` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EncodedSlashes {
+    /// The path is refused.
+    #[default]
+    Refuse,
+    /// It separates segments, as `/` does.
+    Decode,
+    /// It stays `%2F`, a part of a segment. A path is refused if another server could decode it to a different one:
+    /// `%252F`, and dot segments beside an encoded slash.
+    Keep,
+}
+
 /// A decoded URL path in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CanonicalPath(String);
@@ -54,7 +68,20 @@ impl CanonicalPath {
     /// # Errors
     /// See [`CanonicalPathError`]; no site uses such paths legitimately.
     pub fn parse(raw: &str) -> Result<Self, CanonicalPathError> {
-        let wire = resolve_encoded_path(raw)?;
+        Self::parse_with_slashes(raw, EncodedSlashes::Refuse)
+    }
+
+    /// As [`CanonicalPath::parse`], with another treatment of encoded slashes.
+    ///
+    /// # Errors
+    /// See [`CanonicalPathError`].
+    pub fn parse_with_slashes(
+        raw: &str,
+        encoded_slashes: EncodedSlashes,
+    ) -> Result<Self, CanonicalPathError> {
+        let wire = resolve_path_with_slashes(raw, encoded_slashes)?;
+        // Encoded slashes are kept where there still are some.
+        let wire = wire.replace("%2F", "%252F");
         let decoded = percent_decode_str(&wire)
             .decode_utf8()
             .map_err(|_invalid| CanonicalPathError::NotUtf8)?;
@@ -91,19 +118,14 @@ impl fmt::Display for CanonicalPath {
     }
 }
 
+/// Checks that all escapes are well-formed and none stands for NUL.
 fn check_escapes(raw: &str) -> Result<(), CanonicalPathError> {
     let mut rest = raw.as_bytes();
     while let [first, tail @ ..] = rest {
         rest = tail;
         match (first, tail) {
-            (0, _) => return Err(CanonicalPathError::Nul),
-            (b'%', [high, low, ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                match (high, low.to_ascii_lowercase()) {
-                    (b'0', b'0') => return Err(CanonicalPathError::Nul),
-                    (b'2', b'f') => return Err(CanonicalPathError::EncodedSlash),
-                    _ => {}
-                }
-            }
+            (0, _) | (b'%', [b'0', b'0', ..]) => return Err(CanonicalPathError::Nul),
+            (b'%', [high, low, ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {}
             (b'%', _) => return Err(CanonicalPathError::BadEscape),
             _ => {}
         }
@@ -116,11 +138,48 @@ fn check_escapes(raw: &str) -> Result<(), CanonicalPathError> {
 /// # Errors
 /// See [`CanonicalPathError`]; it fails exactly where [`CanonicalPath::parse`] does, except for encoding errors.
 pub fn resolve_encoded_path(raw: &str) -> Result<String, CanonicalPathError> {
+    resolve_path_with_slashes(raw, EncodedSlashes::Refuse)
+}
+
+/// As [`resolve_encoded_path`], with another treatment of encoded slashes: kept ones are written `%2F`.
+///
+/// # Errors
+/// See [`CanonicalPathError`].
+pub fn resolve_path_with_slashes(
+    raw: &str,
+    encoded_slashes: EncodedSlashes,
+) -> Result<String, CanonicalPathError> {
     if !raw.starts_with('/') {
         return Err(CanonicalPathError::NotAbsolute);
     }
     check_escapes(raw)?;
-    resolve_dot_segments(raw)
+    let has_encoded_slash = raw.contains("%2F") || raw.contains("%2f");
+    let raw = match encoded_slashes {
+        EncodedSlashes::Keep if raw.contains("%252F") || raw.contains("%252f") => {
+            return Err(CanonicalPathError::EncodedSlash);
+        }
+        _ if !has_encoded_slash => Cow::Borrowed(raw),
+        EncodedSlashes::Refuse => return Err(CanonicalPathError::EncodedSlash),
+        EncodedSlashes::Decode => Cow::Owned(raw.replace("%2F", "/").replace("%2f", "/")),
+        EncodedSlashes::Keep => {
+            let raw = raw.replace("%2f", "%2F");
+            check_segments_beside_kept_slashes(&raw)?;
+            Cow::Owned(raw)
+        }
+    };
+    resolve_dot_segments(&raw)
+}
+
+/// Checks that no segment changes its meaning if a server decodes the slashes in it.
+fn check_segments_beside_kept_slashes(raw: &str) -> Result<(), CanonicalPathError> {
+    for segment in raw.split('/').filter(|segment| segment.contains("%2F")) {
+        for part in segment.split("%2F").filter(|part| !part.is_empty()) {
+            if !matches!(segment_step(part)?, SegmentStep::Child) {
+                return Err(CanonicalPathError::EncodedSlash);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The effect of a segment on its path.

@@ -1,7 +1,10 @@
 //! URL path to file.
 
 use proptest::prelude::*;
-use tympan_web::cache_path::{CanonicalPath, CanonicalPathError, resolve_encoded_path};
+use tympan_web::cache_path::{
+    CanonicalPath, CanonicalPathError, EncodedSlashes, resolve_encoded_path,
+    resolve_path_with_slashes,
+};
 
 #[track_caller]
 fn check(raw: &str, expected: Result<&str, CanonicalPathError>) {
@@ -46,6 +49,36 @@ fn dangerous_paths_are_refused() {
     check("/a%zz", Err(CanonicalPathError::BadEscape));
     check("/a%2", Err(CanonicalPathError::BadEscape));
     check("/%ff", Err(CanonicalPathError::NotUtf8));
+}
+
+#[test]
+fn encoded_slashes_are_decoded_or_kept_where_that_is_chosen() {
+    let check = |slashes, raw: &str, expected: Result<(&str, &str), CanonicalPathError>| {
+        let path = CanonicalPath::parse_with_slashes(raw, slashes);
+        let wire = resolve_path_with_slashes(raw, slashes);
+        let both = path.and_then(|path| Ok((path.as_str().to_owned(), wire?)));
+        let both = both.as_ref().map(|(path, wire)| (path.as_str(), wire.as_str()));
+        assert_eq!(both.map_err(|fault| *fault), expected, "{slashes:?} {raw}");
+    };
+    let refused = Err(CanonicalPathError::EncodedSlash);
+    use EncodedSlashes::{Decode, Keep, Refuse};
+    check(Refuse, "/a%2Fb", refused);
+    check(Decode, "/a%2Fb%2f%2fc", Ok(("/a/b/c", "/a/b/c")));
+    check(Decode, "/a/..%2F..%2Fb", Err(CanonicalPathError::AboveRoot));
+    check(Decode, "/a%252Fb", Ok(("/a%2Fb", "/a%252Fb")));
+    check(Keep, "/a%2fb%20c/d", Ok(("/a%2Fb c/d", "/a%2Fb%20c/d")));
+    check(
+        Keep,
+        "/img/http:%2F%2Fh%2Fx.png",
+        Ok(("/img/http:%2F%2Fh%2Fx.png", "/img/http:%2F%2Fh%2Fx.png")),
+    );
+    check(Keep, "/a/../b%2Fc", Ok(("/b%2Fc", "/b%2Fc")));
+    // Another server could read each of these as another path of this cache.
+    for raw in ["/a%252Fb", "/a%252fb", "/a%2F..%2Fb", "/a%2F%2e%2e", "/.%2Fa", "/a%2F."] {
+        check(Keep, raw, refused);
+    }
+    check(Keep, "/..;x%2Fa", Err(CanonicalPathError::AboveRoot));
+    check(Keep, "/a%2", Err(CanonicalPathError::BadEscape));
 }
 
 #[test]

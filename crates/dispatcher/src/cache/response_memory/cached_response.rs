@@ -18,7 +18,7 @@ use tympan_web::http1_response_head::Http1ResponseHead;
 use crate::cache::CacheFileStamp;
 use crate::cache::file_response::{self, CacheFileResponse};
 use crate::edge::http2::hpack::encode_hpack_response_head;
-use crate::edge::response_body::{ResponseBody, file_body, full_body, read_file_at};
+use crate::edge::response_body::{ResponseBody, file_body, full_body, read_file_at, slice_bytes};
 use crate::edge::response_plan::StoredEntity;
 use crate::farm_state::FarmState;
 use crate::observe::metrics::PrefixCounter;
@@ -61,13 +61,6 @@ impl CachedBody {
             Self::Memory(bytes) => Ok(full_body(slice_bytes(bytes, start, length))),
         }
     }
-}
-
-/// Returns a part of `bytes`, clamped to its length.
-pub(crate) fn slice_bytes(bytes: &Bytes, start: u64, length: u64) -> Bytes {
-    let end = usize::try_from(start.saturating_add(length)).unwrap_or(usize::MAX).min(bytes.len());
-    let start = usize::try_from(start).unwrap_or(usize::MAX).min(end);
-    bytes.slice(start..end)
 }
 
 /// The source of a response.

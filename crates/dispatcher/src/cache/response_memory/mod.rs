@@ -36,7 +36,7 @@ use quick_cache::sync::Cache;
 
 pub(crate) use cached_response::{
     CachedBody, CachedRepresentation, CachedResponse, ResponseSource, SMALL_BODY_BYTES,
-    SMALL_TLS_BODY_BYTES, encode_response_head, slice_bytes,
+    SMALL_TLS_BODY_BYTES, encode_response_head,
 };
 pub(crate) use dispatcher_response::{CacheFileContent, DispatcherResponse};
 pub(crate) use header_role::{RequestHeaderRole, header_role, may_hold_credentials};

@@ -249,10 +249,10 @@ impl HttpdConfigReader<'_> {
         }
         self.rule_variables.extend(flags.variables.iter().map(|(name, _)| name.clone()));
         let is_url = target.contains("://");
-        if flags.is_proxy && is_url && !target.starts_with("http://") {
+        if flags.is_proxy && is_url && server_of_url(target).is_none() {
             return self.report_unconverted_rule(
                 line,
-                &format!("`{target}` does not begin with `http://`"),
+                &format!("`{target}` does not begin with `http://` or `ws://`"),
             );
         }
         let mut rule = String::new();
@@ -405,7 +405,17 @@ impl HttpdConfigReader<'_> {
         words: &[String],
     ) -> Option<HttpdHostRule> {
         let target = words.first().map_or("", String::as_str);
-        if words.len() > 1 {
+        let parameters = words.get(1..).unwrap_or_default();
+        let is_websocket = |parameter: &String| {
+            parameter.eq_ignore_ascii_case("upgrade=websocket")
+                || parameter.eq_ignore_ascii_case("upgrade=any")
+        };
+        // httpd passes WebSockets on for either form.
+        let target = match target.strip_prefix("http://") {
+            Some(server) if parameters.iter().any(is_websocket) => &*format!("ws://{server}"),
+            _ => target,
+        };
+        if !parameters.iter().all(is_websocket) {
             self.warn_of_unsupported(
                 line.position,
                 &line.name,
@@ -422,10 +432,10 @@ impl HttpdConfigReader<'_> {
             let pattern = if is_pattern { path.to_owned() } else { format!("^{escaped}{rest}") };
             return Some(Self::new_url_rule(line, &pattern, "pass = true\n"));
         }
-        let Some(server) = target.strip_prefix("http://") else {
+        let Some(server) = server_of_url(target) else {
             self.report_unconverted_rule(
                 line,
-                &format!("`{target}` does not begin with `http://`"),
+                &format!("`{target}` does not begin with `http://` or `ws://`"),
             );
             return None;
         };
@@ -465,6 +475,11 @@ impl HttpdConfigReader<'_> {
             &proxy(format!("{template}$1")),
         ))
     }
+}
+
+/// Returns the part of a URL behind a scheme that rules can proxy to.
+fn server_of_url(url: &str) -> Option<&str> {
+    url.strip_prefix("http://").or_else(|| url.strip_prefix("ws://"))
 }
 
 /// Converts a literal URL to a template whose path is escaped when it is expanded; `None` if the result would be a

@@ -14,7 +14,8 @@ use tympan_web::fast_path::{KeepAlivePolicy, LentConnection, ReturnedConnection}
 use tympan_web::slow_client_timeout::SlowClientTimeout;
 
 use super::http2_stream::FastHttp2State;
-use crate::cache::response_memory::{CachedBody, slice_bytes};
+use crate::cache::response_memory::CachedBody;
+use crate::edge::response_body::slice_bytes;
 
 /// The number of bytes of a file that one connection sends before the others get their turn: the disk may be slower
 /// than the client.

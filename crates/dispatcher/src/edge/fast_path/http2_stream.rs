@@ -20,13 +20,14 @@ use super::request_head::{FastRequest, parse_http2_fields};
 use super::worker::{
     FastWorker, RequestBatch, SelectedRepresentation, announced_length, close_connection,
 };
-use crate::cache::response_memory::{CachedBody, encode_response_head, slice_bytes};
+use crate::cache::response_memory::{CachedBody, encode_response_head};
 use crate::edge::http2::Http2ErrorCode;
 use crate::edge::http2::connection::{
     Http2Connection, Http2Limits, Http2ReadStep, Http2ResponseBody,
 };
 use crate::edge::http2::hpack::FieldList;
 use crate::edge::http2::service_connection::{ServiceConnection, ServiceNotifier};
+use crate::edge::response_body::slice_bytes;
 use crate::observe::metrics::DispatcherCounter;
 
 /// The number of bytes encrypted and sent at once.

@@ -15,6 +15,9 @@ use crate::edge::http2::hpack::FieldList;
 /// The maximum number of headers; requests with more than a browser sends are left to hyper.
 const MAX_FAST_PATH_HEADERS: usize = 48;
 
+/// The maximum length of a head; for longer ones, hyper decides whether they are too long.
+const MAX_FAST_PATH_HEAD_BYTES: usize = 12 * 1024;
+
 /// The result of parsing the beginning of a client's input.
 #[derive(Debug)]
 pub(crate) enum HeadParseResult<'a> {
@@ -82,7 +85,9 @@ pub(crate) fn parse_request_head(bytes: &[u8], is_tls: bool) -> HeadParseResult<
             HeadParseResult::WithoutBody(length)
         };
     }
-    let (Some(host), true) = (scanned.host, scanned.is_eligible && is_origin_form(target)) else {
+    let is_eligible =
+        scanned.is_eligible && is_origin_form(target) && length <= MAX_FAST_PATH_HEAD_BYTES;
+    let (Some(host), true) = (scanned.host, is_eligible) else {
         return HeadParseResult::WithoutBody(length);
     };
     let kind = RequestFlags::default()

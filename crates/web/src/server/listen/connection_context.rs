@@ -7,12 +7,14 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Incoming};
+use tokio::sync::watch;
 use tower::{Service, ServiceExt};
 
 use super::connection_peer::ConnectionPeer;
 use super::listener_option::ListenerOptions;
 use crate::server::body_limit::BodyLimit;
 use crate::server::connection_limit::{ConnectionActivity, ConnectionLimiter, ConnectionPermit};
+use crate::server::connection_tunnel::ConnectionTunnel;
 use crate::server::disconnect_detection::DisconnectDetection;
 use crate::server::linger::{LingeringStream, MoreInputExpected};
 use crate::server::shortcut::ReadyResponse;
@@ -63,6 +65,7 @@ pub(super) struct ConnectionContext {
     /// True if the client may be in the middle of a request.
     pub(super) more_input_expected: MoreInputExpected,
     pub(super) disconnect_detection: DisconnectDetection,
+    pub(super) tunnel: ConnectionTunnel,
 }
 
 impl ConnectionContext {
@@ -82,6 +85,7 @@ impl ConnectionContext {
             request_count: requests,
             more_input_expected: MoreInputExpected::default(),
             disconnect_detection: DisconnectDetection::default(),
+            tunnel: ConnectionTunnel::default(),
         }
     }
 
@@ -91,6 +95,19 @@ impl ConnectionContext {
         LingeringStream::new(stream, self.more_input_expected.clone())
             .with_activity(Arc::clone(&self.activity), counters)
             .with_disconnect_detection(self.disconnect_detection.clone())
+    }
+
+    /// Runs what follows HTTP on this connection, if anything does, until the shutdown.
+    pub(super) async fn run_tunnel(&self, end_signal: &watch::Receiver<bool>) {
+        let Some(tunnel) = self.tunnel.take() else { return };
+        // Not idle, however long it is silent.
+        self.activity.record_active();
+        let mut end_signal = end_signal.clone();
+        tokio::select! {
+            () = tunnel => {}
+            // Without a sender the listener has ended.
+            _ended = end_signal.wait_for(|is_ending| *is_ending) => {}
+        }
     }
 
     /// Returns true if the current response is to be the last one.
@@ -112,7 +129,7 @@ impl ConnectionContext {
         Some((response, is_last))
     }
 
-    /// Calls the service, unless the announced body is too large.
+    /// Calls the service, unless the head or the announced body is too large.
     pub(super) async fn serve_request<S, B>(
         &self,
         mut request: Request<Incoming>,
@@ -121,7 +138,11 @@ impl ConnectionContext {
     where
         S: Service<Request<Incoming>, Response = Response<B>>,
     {
-        let limit = self.listener_options.limits.max_body_bytes;
+        let limits = &self.listener_options.limits;
+        if exceeds_header_limit(&request, limits.max_header_bytes) {
+            return Ok(header_too_large_response().map(Either::Right));
+        }
+        let limit = limits.max_body_bytes;
         if announced_length(&request) > limit {
             self.listener_options.counters.bodies_refused.fetch_add(1, Ordering::Relaxed);
             return Ok(body_too_large_response(limit).map(Either::Right));
@@ -135,6 +156,34 @@ impl ConnectionContext {
         let response = service.oneshot(request).await;
         response.map(|response| response.map(Either::Left))
     }
+}
+
+/// Maximum number of header fields of a request; those of `Cookie`, which HTTP/2 may split, count as one.
+const MAX_HEADER_FIELDS: usize = 100;
+/// What a field counts besides its name and value (RFC 9113, section 6.5.2).
+const FIELD_OVERHEAD_BYTES: usize = 32;
+/// The fields of HTTP/2 for the method, the scheme and the target.
+const PSEUDO_FIELD_BYTES: usize = ":method".len() + ":scheme".len() + "https".len() + ":path".len();
+
+/// Returns true if the fields of a request exceed the limit, counted as HTTP/2 counts them in both versions.
+fn exceeds_header_limit<B>(request: &Request<B>, max_bytes: usize) -> bool {
+    let headers = request.headers();
+    let cookie_lines = headers.get_all(header::COOKIE).iter().count();
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let fields = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD_BYTES)
+        .sum::<usize>();
+    let line =
+        PSEUDO_FIELD_BYTES + 3 * FIELD_OVERHEAD_BYTES + request.method().as_str().len() + target;
+    headers.len() - cookie_lines.saturating_sub(1) > MAX_HEADER_FIELDS || line + fields > max_bytes
+}
+
+fn header_too_large_response() -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 fn announced_length<B>(request: &Request<B>) -> u64 {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::Watcher;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -60,18 +61,18 @@ impl<S: ListenService> ServedConnection<S> {
             listener_options: options,
             service,
             permit,
+            end_signal,
             shutdown_watchers: (watcher, _),
-            ..
         } = self;
         let builder = http1_builder(&options.limits);
         let context = Arc::new(ConnectionContext::new((peer, handshake), options, &permit));
         permit.activity.record_first_wait();
         let stream = context.lingering_stream(stream);
-        let connection =
-            builder.serve_connection(TokioIo::new(stream), http1_service(context, service));
-        let outcome = watcher.watch(connection).await;
+        let service = http1_service(Arc::clone(&context), service);
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let outcome = serve_until_upgrade(connection, watcher, &context, &end_signal).await;
         drop(permit);
-        Ok(outcome?)
+        outcome
     }
 
     /// Calls the service for one request after another, and holds only the socket between them.
@@ -177,7 +178,8 @@ impl<S: ListenService> ServedConnection<S> {
                         unread,
                     ));
                     let connection = http1_builder(limits).serve_connection(all, service);
-                    return Ok(Box::pin(watchers.0.watch(connection)).await?);
+                    let serving = serve_until_upgrade(connection, watchers.0, &context, &ending);
+                    return Box::pin(serving).await;
                 }
             }
         }
@@ -230,7 +232,8 @@ impl<S: ListenService> ServedConnection<S> {
             let service = http1_service(Arc::clone(&context), service.clone());
             let Some(length) = handed.request_bytes else {
                 let all = TokioIo::new(SingleRequestStream::with_all_bytes(stream, handed.unread));
-                return Ok(watchers.0.watch(builder.serve_connection(all, service)).await?);
+                let connection = builder.serve_connection(all, service);
+                return serve_until_upgrade(connection, watchers.0, &context, &ending).await;
             };
             let request_stream =
                 SingleRequestStream::with_first_request(stream, handed.unread, length);
@@ -308,6 +311,36 @@ where
     Ok(Some((stream, unread)))
 }
 
+/// Lets hyper handle all further requests, and then runs the protocol that the connection changed to, if it did.
+async fn serve_until_upgrade<T, S, B>(
+    connection: http1::Connection<TokioIo<T>, S>,
+    watcher: Watcher,
+    context: &ConnectionContext,
+    end_signal: &watch::Receiver<bool>,
+) -> Result<(), ListenBoxError>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: hyper::service::HttpService<Incoming, ResBody = B>,
+    S::Error: Into<ListenBoxError>,
+    B: Body + 'static,
+    B::Error: Into<ListenBoxError>,
+{
+    // The shutdown waits for the watcher, which by itself watches only connections that cannot be upgraded.
+    let _until_answered = watcher;
+    let mut connection = pin!(connection.with_upgrades());
+    let mut end_signal = end_signal.clone();
+    tokio::select! {
+        biased;
+        outcome = connection.as_mut() => outcome?,
+        () = wait_for_end_signal(&mut end_signal) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await?;
+        }
+    }
+    context.run_tunnel(&end_signal).await;
+    Ok(())
+}
+
 fn http1_builder(limits: &ListenerLimits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
@@ -334,13 +367,17 @@ fn http1_service<S: ListenService>(
         async move {
             context.disconnect_detection.disable();
             request.extensions_mut().insert(context.disconnect_detection.clone());
+            if request.headers().contains_key(header::UPGRADE) {
+                request.extensions_mut().insert(context.tunnel.clone());
+            }
             context.more_input_expected.set(!request.body().is_end_stream());
             let answering = ResponseInProgress::begin(&context.activity);
             let is_last = context.request_count.fetch_add(1, Ordering::Relaxed) + 1
                 >= context.listener_options.limits.max_requests;
             let mut response = context.serve_request(request, service).await?;
             drop(answering);
-            if is_last || context.must_close() {
+            let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+            if !is_upgrade && (is_last || context.must_close()) {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }
