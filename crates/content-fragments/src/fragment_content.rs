@@ -68,8 +68,8 @@ impl FragmentContent for SnapshotContent {
     }
 
     fn select_fragments(&self, query: &FragmentListQuery) -> FragmentPage {
-        match self.indexes.index_at(&self.snapshot) {
-            Ok(index) => query.evaluate(&index),
+        match self.indexes.index_at(&self.snapshot).and_then(|index| query.evaluate(&index)) {
+            Ok(page) => page,
             Err(error) => {
                 tracing::error!(error = %error, "cannot read content fragments");
                 FragmentPage::default()

@@ -6,6 +6,9 @@
 //! * A field without a value equals only `null`; negated operators match it.
 //! * Filters of referenced fragments follow a reference only to fragments that the index shows to the viewer.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
+
 use serde_json::{Map, Value as Json};
 use tympan_content::{JcrDate, Property, Value, is_path_within};
 
@@ -22,6 +25,18 @@ pub(crate) struct FilterRow<'a> {
     pub variation: &'a VariationRecord,
     /// The requested variation, which referenced fragments have if they can.
     pub requested_variation: Option<&'a str>,
+    /// Takes the first failure to read a value.
+    pub failure: &'a RefCell<Option<tympan_content::Error>>,
+}
+
+impl<'a> FilterRow<'a> {
+    /// Returns the values of a field; none if they cannot be read, after the failure was noted.
+    pub(crate) fn value(&self, index: &FragmentIndex, name: &str) -> Option<Cow<'a, Property>> {
+        index.value(self.fragment, self.variation, name).unwrap_or_else(|error| {
+            self.failure.borrow_mut().get_or_insert(error);
+            None
+        })
+    }
 }
 
 /// How expressions are combined.
@@ -93,14 +108,14 @@ fn matches_term(
         }
         _ => {}
     }
-    let property = row.variation.value(name);
-    let values = property.map_or(&[][..], Property::values);
+    let property = row.value(index, name);
+    let values = property.as_deref().map_or(&[][..], Property::values);
     if fields.contains_key("_expressions") {
         let is_of_list = |expression: &&Map<String, Json>| {
             expression.contains_key("values") || expression.contains_key("_apply")
         };
-        let is_list =
-            property.is_some_and(Property::is_list) || expressions(fields).iter().any(is_of_list);
+        let is_list = property.as_deref().is_some_and(Property::is_list)
+            || expressions(fields).iter().any(is_of_list);
         return if is_list {
             matches_list_expressions(fields, values)
         } else {

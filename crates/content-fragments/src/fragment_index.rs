@@ -10,17 +10,18 @@
 //!
 //! Not here: which fragments a list has ([`crate::fragment_list`]).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tympan_content::{
-    ChunkId, IndexFunction, JCR_CONTENT, KeySpan, NodePath, ScanScope, Snapshot, ValueKey, Viewer,
-    split_entry,
+    ChunkId, IndexFunction, JCR_CONTENT, KeySpan, NodePath, Property, ScanScope, Snapshot,
+    ValueKey, Viewer, split_entry,
 };
 
-use crate::fragment_record::FragmentRecord;
+use crate::fragment_record::{FragmentRecord, VariationRecord};
 
 /// The folder of fragments.
 const FRAGMENTS_ROOT: &str = "/content/dam";
@@ -38,6 +39,8 @@ pub struct FragmentIndex {
     fragments: BTreeMap<NodePath, Arc<FragmentRecord>>,
     /// The fragments of each model, sorted by path.
     models: BTreeMap<String, Arc<Vec<Arc<FragmentRecord>>>>,
+    /// The state as the viewer sees it, for values that are not held.
+    snapshot: Option<Snapshot>,
 }
 
 impl FragmentIndex {
@@ -51,6 +54,25 @@ impl FragmentIndex {
     #[must_use]
     pub fn fragment_at(&self, path: &str) -> Option<&FragmentRecord> {
         self.fragments.get(path).map(|fragment| &**fragment)
+    }
+
+    /// Returns the values of a field. Long ones are read.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(crate) fn value<'a>(
+        &self,
+        fragment: &FragmentRecord,
+        variation: &'a VariationRecord,
+        name: &str,
+    ) -> tympan_content::Result<Option<Cow<'a, Property>>> {
+        if !variation.has_long_value(name) {
+            return Ok(variation.value(name).map(Cow::Borrowed));
+        }
+        let Some(snapshot) = &self.snapshot else { return Ok(None) };
+        let Some(asset) = snapshot.node(&fragment.path)? else { return Ok(None) };
+        let node = asset.find_descendant(&format!("jcr:content/data/{}", variation.name))?;
+        Ok(node.and_then(|node| node.property(name)).map(Cow::Owned))
     }
 
     fn replace(&mut self, path: &NodePath, fragment: Option<Arc<FragmentRecord>>) {
@@ -153,7 +175,7 @@ impl FragmentIndexCache {
 
 /// Reads all fragments of a state.
 fn read_index(snapshot: &Snapshot) -> tympan_content::Result<FragmentIndex> {
-    let mut index = FragmentIndex::default();
+    let mut index = FragmentIndex { snapshot: Some(snapshot.clone()), ..FragmentIndex::default() };
     for path in fragment_paths(snapshot)? {
         let Some(asset) = snapshot.node(&path)? else { continue };
         if let Some(fragment) = FragmentRecord::read(&asset)? {
@@ -172,6 +194,7 @@ fn read_index(snapshot: &Snapshot) -> tympan_content::Result<FragmentIndex> {
 /// Applies the difference of two states.
 fn updated_index(from: &StateIndexes, to: &Snapshot) -> tympan_content::Result<FragmentIndex> {
     let mut index = FragmentIndex::clone(&from.all);
+    index.snapshot = Some(to.clone());
     let root = NodePath::new(FRAGMENTS_ROOT)?;
     for path in from.snapshot.changed_paths(to)? {
         if !path.is_within(&root) {
@@ -191,7 +214,7 @@ fn visible_index(
     all: &FragmentIndex,
     snapshot: &Snapshot,
 ) -> tympan_content::Result<FragmentIndex> {
-    let mut index = FragmentIndex::default();
+    let mut index = FragmentIndex { snapshot: Some(snapshot.clone()), ..FragmentIndex::default() };
     for (path, fragment) in &all.fragments {
         let Some(asset) = snapshot.node(path)? else { continue };
         let fragment = if asset.is_document_visible() {

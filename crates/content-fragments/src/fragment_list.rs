@@ -9,6 +9,7 @@
 //!
 //! Not here: the values that an answer shows ([`crate::graphql`]).
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -140,8 +141,20 @@ impl FragmentListQuery {
     }
 
     /// Returns the page of the query in a state.
-    #[must_use]
-    pub fn evaluate(&self, index: &FragmentIndex) -> FragmentPage {
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn evaluate(&self, index: &FragmentIndex) -> tympan_content::Result<FragmentPage> {
+        let failure = RefCell::new(None);
+        let page = self.find_page(index, &failure);
+        failure.into_inner().map_or(Ok(page), Err)
+    }
+
+    fn find_page(
+        &self,
+        index: &FragmentIndex,
+        failure: &RefCell<Option<tympan_content::Error>>,
+    ) -> FragmentPage {
         let fields = self.sort_fields();
         let mut rows: Vec<SortedRow<'_>> = Vec::new();
         let fragments = index.fragments_of(&self.model);
@@ -156,7 +169,7 @@ impl FragmentListQuery {
             if rows.len() >= enough {
                 break;
             }
-            for row in self.rows_of(fragment) {
+            for row in self.rows_of(fragment, failure) {
                 let matches =
                     self.filter.as_ref().is_none_or(|filter| matches_filter(index, row, filter, 0));
                 if matches {
@@ -215,7 +228,11 @@ impl FragmentListQuery {
     }
 
     /// Returns the rows that a fragment may have.
-    fn rows_of<'a>(&'a self, fragment: &'a Arc<FragmentRecord>) -> Vec<FilterRow<'a>> {
+    fn rows_of<'a>(
+        &'a self,
+        fragment: &'a Arc<FragmentRecord>,
+        failure: &'a RefCell<Option<tympan_content::Error>>,
+    ) -> Vec<FilterRow<'a>> {
         let locale = self.locale.as_deref().map(normalize_locale);
         if let Some(locale) = locale
             && path_locale(fragment.path.as_str()).map(normalize_locale) != Some(locale)
@@ -223,8 +240,12 @@ impl FragmentListQuery {
             return Vec::new();
         }
         let requested_variation = self.variation.as_deref();
-        let row =
-            |variation: &'a VariationRecord| FilterRow { fragment, variation, requested_variation };
+        let row = |variation: &'a VariationRecord| FilterRow {
+            fragment,
+            variation,
+            requested_variation,
+            failure,
+        };
         if self.includes_variations {
             fragment.variations.iter().map(row).collect()
         } else {
@@ -273,22 +294,23 @@ impl SortedRow<'_> {
 
 impl SortField<'_> {
     /// Returns the value of a row, following references.
-    fn key(&self, index: &FragmentIndex, row: FilterRow<'_>) -> SortKey {
-        let (mut fragment, mut variation) = (row.fragment, row.variation);
+    fn key<'a>(&self, index: &'a FragmentIndex, row: FilterRow<'a>) -> SortKey {
+        let mut row = row;
         let Some((last, references)) = self.path.split_last() else { return SortKey::Missing };
         for name in references {
-            let target = variation.value(name).and_then(Property::first);
+            let value = row.value(index, name);
+            let target = value.as_deref().and_then(Property::first);
             let target = target.and_then(|target| index.fragment_at(&target.to_text()));
             let Some(target) = target else { return SortKey::Missing };
-            let Some(target_variation) = target.variation_or_master(row.requested_variation) else {
+            let Some(variation) = target.variation_or_master(row.requested_variation) else {
                 return SortKey::Missing;
             };
-            (fragment, variation) = (target, target_variation);
+            row = FilterRow { fragment: target, variation, ..row };
         }
         match *last {
-            "_path" => SortKey::Text(fragment.path.to_string()),
-            "_variation" => SortKey::Text(variation.name.clone()),
-            name => match variation.value(name).and_then(Property::first) {
+            "_path" => SortKey::Text(row.fragment.path.to_string()),
+            "_variation" => SortKey::Text(row.variation.name.clone()),
+            name => match row.value(index, name).as_deref().and_then(Property::first) {
                 None => SortKey::Missing,
                 Some(Value::Long(number)) => SortKey::Number(*number as f64),
                 Some(Value::Double(number)) => SortKey::Number(*number),

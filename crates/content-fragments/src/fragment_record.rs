@@ -4,6 +4,8 @@ use tympan_content::{Node, NodePath, Property, Subtree};
 
 /// The variation that every fragment has.
 pub const MASTER: &str = "master";
+/// Maximum length of the values of a field that are held. Titles and paths are shorter, texts of several lines longer.
+const MAX_VALUE_BYTES: usize = 1024;
 
 /// The values of a fragment in memory, with all its variations.
 #[derive(Debug, Clone)]
@@ -25,6 +27,8 @@ pub struct VariationRecord {
     pub name: String,
     /// The properties of the fields, sorted by name.
     values: Vec<(Box<str>, Property)>,
+    /// The names of the fields whose values are too long to be held.
+    long_values: Vec<Box<str>>,
     /// The tags.
     pub tags: Vec<String>,
 }
@@ -49,13 +53,19 @@ impl FragmentRecord {
             .map(|node| {
                 let is_master = node.name() == MASTER;
                 let metadata = metadata.as_ref().filter(|_| is_master);
+                let fields = node.properties().into_iter();
+                let fields = fields.filter(|(name, _)| !name.contains(['@', ':']));
+                let (values, long_values) =
+                    fields.partition::<Vec<_>, _>(|(_, value)| is_kept_in_memory(value));
                 VariationRecord {
                     name: node.name().to_owned(),
-                    values: node
-                        .properties()
+                    values: values
                         .into_iter()
-                        .filter(|(name, _)| !name.contains(['@', ':']))
                         .map(|(name, value)| (name.into_boxed_str(), value))
+                        .collect(),
+                    long_values: long_values
+                        .into_iter()
+                        .map(|(name, _)| name.into_boxed_str())
                         .collect(),
                     tags: texts(node).or_else(|| metadata.and_then(texts)).unwrap_or_default(),
                 }
@@ -82,7 +92,13 @@ impl FragmentRecord {
 }
 
 impl VariationRecord {
-    /// Returns the values of a field; `None` if it has none.
+    /// Returns true if the values of a field are not held.
+    #[must_use]
+    pub fn has_long_value(&self, name: &str) -> bool {
+        self.long_values.iter().any(|own| **own == *name)
+    }
+
+    /// Returns the values of a field that are held; `None` if there are none.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&Property> {
         let at = self.values.binary_search_by(|(own, _)| (**own).cmp(name)).ok()?;
@@ -99,6 +115,11 @@ impl VariationRecord {
             .map(|(name, value)| (name.as_str().into(), value.clone()))
             .collect();
         values.sort_by(|left, right| left.0.cmp(&right.0));
-        Self { name: variation.name.clone(), values, tags: Vec::new() }
+        Self { name: variation.name.clone(), values, long_values: Vec::new(), tags: Vec::new() }
     }
+}
+
+fn is_kept_in_memory(property: &Property) -> bool {
+    let lengths = property.values().iter().map(|value| value.to_text().len());
+    lengths.sum::<usize>() <= MAX_VALUE_BYTES
 }

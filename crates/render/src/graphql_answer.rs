@@ -142,8 +142,9 @@ struct RecordedContent {
 
 impl RecordedContent {
     fn read_page(&self, query: &FragmentListQuery) -> FragmentPage {
-        match self.fragments.index_at(self.reader.viewer_snapshot()) {
-            Ok(index) => query.evaluate(&index),
+        let index = self.fragments.index_at(self.reader.viewer_snapshot());
+        match index.and_then(|index| query.evaluate(&index)) {
+            Ok(page) => page,
             Err(error) => {
                 self.reader.record_failure(error);
                 FragmentPage::default()

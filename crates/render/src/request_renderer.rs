@@ -310,7 +310,8 @@ impl RequestRenderer<'_> {
                 "A persisted query is run with GET.",
             );
         }
-        if !self.request.visitor.user.is_empty() {
+        let is_anonymous = self.request.visitor.user.is_empty();
+        if !is_anonymous {
             self.reader.record_fact(RequestFacts::USER);
         }
         match self.graphql.run_persisted(&self.reader, address) {
@@ -319,7 +320,7 @@ impl RequestRenderer<'_> {
                 if !is_cacheable {
                     response.headers.push(("cache-control", "no-store".to_owned()));
                     response.headers.push(("dispatcher", "no-cache".to_owned()));
-                } else if let Some(directives) = cache_control {
+                } else if let Some(directives) = cache_control.filter(|_| is_anonymous) {
                     response.headers.push(("cache-control", directives));
                 }
                 response

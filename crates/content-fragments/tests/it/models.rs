@@ -216,6 +216,14 @@ fn every_type_of_field_has_its_value() {
         0
     );
     assert_eq!(filtered(r#"{next: {next: {next: {line: {_expressions: [{value: "abcd"}]}}}}}"#), 0);
+    // The index holds no long texts.
+    let long = format!("{} end", "x".repeat(5000));
+    edit(&repository, |session| {
+        let master = path("/content/dam/one/jcr:content/data/master");
+        session.set_property(&master, "body", (&*long).into()).unwrap();
+    });
+    assert_eq!(filtered(r#"{body: {_expressions: [{value: "x end", _operator: CONTAINS}]}}"#), 1);
+    assert_eq!(filtered(r#"{body: {_expressions: [{value: "y end", _operator: CONTAINS}]}}"#), 0);
     assert_eq!(filtered(r#"{color: {_expressions: [{value: null, _operator: EQUALS_NOT}]}}"#), 1);
 }
 

@@ -18,7 +18,7 @@ impl ListQuery {
     ) -> Option<(u64, u64)> {
         if let ListQueryKind::Fragments { query, .. } = &self.kind {
             let index = fragments.index_at(state).ok()?;
-            let page = query.evaluate(&index);
+            let page = query.evaluate(&index).ok()?;
             let ends = 1 + u64::from(page.has_next) + 2 * u64::from(page.has_previous);
             let digest = page.rows.iter().fold(ends, |digest, row| {
                 let row_hash = hash_bytes(&row.variation) ^ hash_bytes(&row.cursor).rotate_left(1);
