@@ -82,4 +82,36 @@ async fn persisted_queries_are_stored_listed_and_run() {
             "shortPath": "/wknd-shared/first", "path": stored })
     );
     assert_eq!(author.property(stored, "sling:resourceType"), "String graphql/persistent/query");
+    let reply = publish.visit(run).await;
+    assert_eq!(reply.status, StatusCode::OK);
+    assert_eq!(reply.header("content-type").split(';').next(), Some("application/json"));
+    assert_eq!(reply.json()["data"]["adventureList"]["items"][0]["slug"], "bali-surf-camp");
+    assert_eq!(author.get(run).await.json(), reply.json());
+    // POST replaces what is there.
+    let other = json!({ "query": "{ authorList(limit: 1) { items { lastName } } }", "cache-control": { "max-age": 5 } });
+    let reply = author.as_admin(Method::POST, persist).json(&other).send().await;
+    assert_eq!((reply.status, reply.json()["action"].clone()), (StatusCode::OK, json!("update")));
+    let reply = publish.visit(run).await;
+    assert_eq!(reply.json()["data"]["authorList"]["items"][0]["lastName"], "Provo");
+    assert_eq!(reply.header("cache-control"), "max-age=5");
+    let reply = author
+        .as_admin(Method::POST, "/graphql/persist.json/wknd-shared/none")
+        .json(&other)
+        .send()
+        .await;
+    assert_eq!(reply.status, StatusCode::NOT_FOUND);
+    assert_eq!(put("{ adventureList").await.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let list = author.get("/graphql/list.json/wknd-shared").await.json();
+    let queries = list[0]["queries"].as_array().unwrap();
+    let first = queries.iter().find(|query| query["path"]["shortForm"] == "wknd-shared/first");
+    assert_eq!(first.unwrap()["data"]["query"], other["query"]);
+    // Who may not see the settings of a site finds none there; who may not change them stores nothing.
+    author.user("powerless", &[]).await;
+    author.user("writer", &["content-authors"]).await;
+    for (user, status) in [("powerless", StatusCode::NOT_FOUND), ("writer", StatusCode::FORBIDDEN)]
+    {
+        let token = author.token_of(user).await;
+        let request = author.request(Method::PUT, persist).bearer(&token).body(QUERY);
+        assert_eq!(request.send().await.status, status, "{user}");
+    }
 }
