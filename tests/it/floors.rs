@@ -9,6 +9,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backup", &["blobs", "notation", "store", "web"]),
     ("blobs", &["notation", "store", "web"]),
     ("content", &["blobs", "notation", "store"]),
+    ("content-fragments", &["content", "notation"]),
     ("content-package", &["content"]),
     ("content-query", &["content", "notation"]),
     ("core-components", &["notation"]),
@@ -41,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "render",
         &[
             "content",
+            "content-fragments",
             "content-package",
             "content-query",
             "core-components",
@@ -58,6 +60,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "assets",
             "content",
+            "content-fragments",
             "content-package",
             "content-query",
             "jobs",

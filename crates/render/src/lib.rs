@@ -20,6 +20,7 @@ mod dependency;
 mod dynamic_inclusion;
 mod error;
 mod fragment;
+mod graphql_answer;
 mod htl;
 mod http_backend;
 mod i18n;

@@ -2,7 +2,7 @@
 //!
 //! Input: a pinned snapshot and a [`RenderRequest`]. Output: always a [`RenderResponse`]; failures are outcomes.
 //!
-//! The order of decisions: client libraries, mappings and vanity paths, resolution, aliases, redirects, a script for
+//! The order of decisions: client libraries, persisted queries, mappings and vanity paths, resolution, aliases, redirects, a script for
 //! the resource, a script for the content of a page, the default output for the extension, the error page.
 //!
 //! Not here: access control (`server`), caching of fragments.
@@ -10,11 +10,13 @@
 use std::sync::Arc;
 
 use tympan_content::{Repository, Snapshot, Viewer};
+use tympan_content_fragments::{GraphqlAnswer, GraphqlRequest};
 use tympan_content_query::QueryEngine;
 
 use crate::backend::BackendRegistry;
 use crate::dependency::content_reader::{ContentReader, ReadRecording};
 use crate::fragment::FragmentCache;
+use crate::graphql_answer::GraphqlService;
 use crate::image_address::ImageSigningKey;
 use crate::render_options::RenderOptions;
 use crate::request::RenderRequest;
@@ -35,6 +37,7 @@ pub struct Renderer {
     image_key: Option<ImageSigningKey>,
     backends: Option<Arc<BackendRegistry>>,
     fragments: Option<Arc<FragmentCache>>,
+    graphql: Arc<GraphqlService>,
     is_timed: bool,
 }
 
@@ -62,6 +65,7 @@ impl Renderer {
             image_key,
             backends: back_ends,
             fragments,
+            graphql: Arc::default(),
             is_timed,
         }
     }
@@ -148,6 +152,27 @@ impl Renderer {
         })
     }
 
+    /// Runs a GraphQL query on the content fragments of a site, as the viewer of the snapshot sees them.
+    ///
+    /// # Errors
+    /// If the site has no models, or content cannot be read.
+    pub fn run_graphql(
+        &self,
+        snapshot: &Snapshot,
+        site: &str,
+        request: &GraphqlRequest,
+    ) -> tympan_content_fragments::Result<GraphqlAnswer> {
+        let reader = Arc::new(ContentReader::new(snapshot.clone(), ReadRecording::Count));
+        let answer = self.graphql.run(&reader, site, request)?;
+        match reader.failure() {
+            Some(error) => {
+                tracing::error!(error = %error, "cannot read content");
+                Ok(GraphqlAnswer::refused("the content cannot be read"))
+            }
+            None => Ok(answer),
+        }
+    }
+
     /// Returns the scripts and the routes from addresses to resources.
     pub(crate) fn scripts_and_routes(
         &self,
@@ -190,6 +215,7 @@ impl Renderer {
                 image_key: self.image_key,
                 backends: self.backends.clone(),
                 fragments: self.usable_fragments(snapshot, request),
+                graphql: Arc::clone(&self.graphql),
                 is_timed: self.is_timed,
                 request,
             }),

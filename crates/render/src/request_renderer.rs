@@ -17,6 +17,7 @@ use crate::client_library::client_library_file::{
 use crate::dependency::content_reader::{ContentReader, RequestFacts, RequestReads};
 use crate::dynamic_inclusion::INCLUDE_HEADER;
 use crate::fragment::{FragmentCache, FragmentHole, FragmentLookupCounts};
+use crate::graphql_answer::{GraphqlService, PersistedAnswer};
 use crate::htl::{HtlEngine, model_json};
 use crate::image_address::ImageSigningKey;
 use crate::page;
@@ -42,6 +43,8 @@ use crate::url::{MalformedUrl, SlingUrl};
 use crate::url_route::strict_url::is_url_allowed;
 use crate::url_route::{RouteTarget, UrlRoutes};
 
+/// The beginning of the addresses of persisted queries.
+const PERSISTED_QUERY_PREFIX: &str = "/graphql/execute.json/";
 /// The type of nodes that redirect.
 const REDIRECT_RESOURCE_TYPE: &str = "sling:redirect";
 
@@ -56,6 +59,7 @@ pub(crate) struct RequestRenderer<'a> {
     pub image_key: Option<ImageSigningKey>,
     pub backends: Option<Arc<BackendRegistry>>,
     pub fragments: Option<Arc<FragmentCache>>,
+    pub graphql: Arc<GraphqlService>,
     pub is_timed: bool,
     pub request: &'a RenderRequest<'a>,
 }
@@ -194,6 +198,9 @@ impl RequestRenderer<'_> {
         if let Some(response) = self.render_client_library() {
             return response;
         }
+        if let Some(address) = self.request.path.strip_prefix(PERSISTED_QUERY_PREFIX) {
+            return self.render_persisted_query(address);
+        }
         match self.resolve_url() {
             Ok(UrlResolution::Redirect { location, redirect_kind }) => {
                 self.redirect_with_query(&location, redirect_kind)
@@ -293,6 +300,36 @@ impl RequestRenderer<'_> {
             UrlHashMatch::Mismatch => response.headers.push(("dispatcher", "no-cache".to_owned())),
         }
         Some(response)
+    }
+
+    /// Renders the answer to a persisted query; the address is that of the query, with its variables.
+    fn render_persisted_query(&self, address: &str) -> DraftResponse {
+        if !matches!(self.request.method, "GET" | "HEAD") {
+            return DraftResponse::with_message(
+                RenderOutcome::MethodNotAllowed,
+                "A persisted query is run with GET.",
+            );
+        }
+        let is_anonymous = self.request.visitor.user.is_empty();
+        if !is_anonymous {
+            self.reader.record_fact(RequestFacts::USER);
+        }
+        match self.graphql.run_persisted(&self.reader, address) {
+            PersistedAnswer::Answer { body, cache_control, is_cacheable } => {
+                let mut response = DraftResponse::new(RenderOutcome::Ok, media_type("json"), body);
+                if !is_cacheable {
+                    response.headers.push(("cache-control", "no-store".to_owned()));
+                    response.headers.push(("dispatcher", "no-cache".to_owned()));
+                } else if let Some(directives) = cache_control.filter(|_| is_anonymous) {
+                    response.headers.push(("cache-control", directives));
+                }
+                response
+            }
+            PersistedAnswer::NotFound => DraftResponse::with_message(
+                RenderOutcome::NotFound,
+                "There is no such persisted query.",
+            ),
+        }
     }
 
     /// Returns true if the selectors and the suffix of a URL are declared, or the site does not require it. Requests

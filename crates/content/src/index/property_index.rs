@@ -131,7 +131,8 @@ pub(super) struct CachedIndexDefinitions {
 }
 
 /// The indexes of every repository: definition, property.
-const BUILT_IN_INDEXES: [(&str, &str); 5] = [
+const BUILT_IN_INDEXES: [(&str, &str); 6] = [
+    ("cqModel", "cq:model"),
     ("cqTemplate", "cq:template"),
     ("cqTags", "cq:tags"),
     ("cqLastModified", "cq:lastModified"),

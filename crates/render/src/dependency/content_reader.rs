@@ -277,6 +277,28 @@ impl ContentReader {
         self.node_existence(&NodePath::new(path).ok()?)
     }
 
+    /// Finds a node of a site's settings, which render for all users, and records anything at and below it as read. The
+    /// node gives its parts without the reader.
+    pub(crate) fn settings_subtree(&self, path: &NodePath) -> Option<Node> {
+        self.record(path, PathAspects::EXISTENCE.combine(PathAspects::SUBTREE));
+        self.ok_or_record(self.component_snapshot.node(path)).flatten()
+    }
+
+    /// Returns the state with the settings that render for all users. What is read of it is not recorded.
+    pub(crate) fn settings_snapshot(&self) -> &Snapshot {
+        &self.component_snapshot
+    }
+
+    /// Returns the state as the viewer sees it. What is read of it is not recorded.
+    pub(crate) fn viewer_snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Records that anything at and below a path may be read.
+    pub(crate) fn record_subtree(&self, path: &NodePath) {
+        self.record_additional(path, PathAspects::EXISTENCE.combine(PathAspects::SUBTREE));
+    }
+
     /// Finds a child; records all its properties.
     pub(crate) fn child(&self, node: &Node, name: &str) -> Option<Node> {
         let child_node = self.ok_or_record(node.child(name)).flatten();

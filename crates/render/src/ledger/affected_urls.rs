@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use tympan_content::{ChunkId, Snapshot};
+use tympan_content_fragments::FragmentIndexCache;
 
 use super::url_rendering::UnchangedUrl;
 use crate::request::RenderRequest;
@@ -42,4 +43,6 @@ impl AffectedUrls {
 pub(super) struct ListQueryResults {
     pub(super) root: Option<ChunkId>,
     pub(super) result_by_query: HashMap<u64, u64>,
+    /// The content fragments of the compared states.
+    pub(super) fragments: FragmentIndexCache,
 }

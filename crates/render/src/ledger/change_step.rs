@@ -150,7 +150,7 @@ impl DependencyLedger {
         after: &Snapshot,
     ) -> HashSet<u64> {
         let mut query_results = self.0.query_results.lock();
-        let ListQueryResults { root: state, result_by_query } = &mut *query_results;
+        let ListQueryResults { root: state, result_by_query, fragments } = &mut *query_results;
         if *state != Some(before.root_id()) {
             result_by_query.clear();
         }
@@ -175,7 +175,7 @@ impl DependencyLedger {
             }
             self.0.counters.lists_requeried.fetch_add(1, Ordering::Relaxed);
             let mut ask = |state: &Snapshot| {
-                let (digest, reads) = listing.digest_results(state)?;
+                let (digest, reads) = listing.digest_results(state, fragments)?;
                 left = left.saturating_sub(reads);
                 Some(digest)
             };

@@ -12,6 +12,7 @@
 
 use sha2::{Digest, Sha256};
 use tympan_content::NodePath;
+use tympan_content_fragments::FragmentListQuery;
 
 use crate::dependency::path_dependency::{PathAspects, PathDependency, hash_path};
 
@@ -36,6 +37,8 @@ pub(crate) enum ListQueryKind {
     Pages { root: NodePath, order: PageOrder, tag: Option<String>, limit: usize },
     /// The tags of the pages at and below a root, and the number of pages with each.
     Tags { root: NodePath },
+    /// Content fragments of a model; the root is the folder of all fragments.
+    Fragments { root: NodePath, query: Box<FragmentListQuery> },
 }
 
 /// A repeatable list query.
@@ -107,7 +110,7 @@ impl ListQueryKind {
     /// Returns the root node of the list.
     pub(crate) fn root(&self) -> &NodePath {
         match self {
-            Self::Pages { root, .. } | Self::Tags { root } => root,
+            Self::Pages { root, .. } | Self::Tags { root } | Self::Fragments { root, .. } => root,
         }
     }
 
@@ -131,6 +134,8 @@ impl ListQueryKind {
                 PathAspects::HEADS_BELOW.combine(order).combine(tag)
             }
             Self::Tags { .. } => PathAspects::HEADS_BELOW.combine(PathAspects::LIST_KEYS_BELOW),
+            // Any field may be a part of the filter or of the order.
+            Self::Fragments { .. } => PathAspects::SUBTREE,
         };
         (hash_path(self.root()), aspects)
     }
@@ -148,6 +153,7 @@ impl ListQueryKind {
                 format!("pages\0{root}\0{order}\0{limit}{tag}")
             }
             Self::Tags { root } => format!("tags\0{root}"),
+            Self::Fragments { root, query } => format!("fragments\0{root}\0{}", query.to_text()),
         }
     }
 
@@ -155,6 +161,11 @@ impl ListQueryKind {
         let (kind, rest) = text.split_once('\0')?;
         if kind == "tags" {
             return Some(Self::Tags { root: NodePath::new(rest).ok()? });
+        }
+        if kind == "fragments" {
+            let (root, query) = rest.split_once('\0')?;
+            let query = Box::new(FragmentListQuery::parse(query)?);
+            return Some(Self::Fragments { root: NodePath::new(root).ok()?, query });
         }
         let mut parts = rest.splitn(4, '\0');
         let root = NodePath::new(parts.next()?).ok()?;

@@ -16,6 +16,7 @@ mod dynamic;
 mod edits;
 mod exact;
 mod fragments;
+mod graphql;
 mod htl_sites;
 mod http_backend;
 mod json;

@@ -1,5 +1,5 @@
 //! AEM's own addresses, as scripts and integrations use them: `/bin/replicate.json`, `/bin/wcmcommand`,
-//! `/libs/granite/…`, `/api/assets`, the console below `/system/console`, and workflow instances.
+//! `/libs/granite/…`, `/api/assets`, GraphQL, the console below `/system/console`, and workflow instances.
 //!
 //! In: the forms and methods that AEM documents. Out: AEM's statuses and response formats.
 //!
@@ -18,6 +18,7 @@ mod asset_siren;
 mod console_page;
 mod console_setting;
 mod current_user;
+mod graphql_endpoint;
 mod job_console;
 mod page_command;
 mod refusal;
@@ -65,15 +66,20 @@ pub(crate) fn author_routes() -> Router<Arc<Instance>> {
         .route("/etc/workflow/instances/{*id}", any(workflow_command::serve_instance))
         .route("/bin/workflow/inbox", aem_route(workflow_command::serve_inbox))
         .route("/bin/workflow/inbox.json", aem_route(workflow_command::serve_inbox))
+        .route("/graphql/persist.json/{*address}", any(graphql_endpoint::serve_persist))
+        .route("/graphql/list.json", any(graphql_endpoint::serve_list))
+        .route("/graphql/list.json/{site}", any(graphql_endpoint::serve_list))
         .route("/libs/cq/workflow/content/console.html", get(redirect_to_workflows))
         .route("/libs/cq/workflow/content/inbox.html", get(redirect_to_workflows))
         .route("/libs/cq/workflow/admin/console/content/{page}", get(redirect_to_workflows))
         .merge(user_routes())
 }
 
-/// Returns the routes that authors and publishers have: who the user is, and the CSRF token.
+/// Returns the routes that authors and publishers have: GraphQL, who the user is, and the CSRF token.
 pub(crate) fn user_routes() -> Router<Arc<Instance>> {
     Router::new()
+        .route("/content/_cq_graphql/{site}/endpoint.json", any(graphql_endpoint::serve_endpoint))
+        .route("/content/cq:graphql/{site}/endpoint.json", any(graphql_endpoint::serve_endpoint))
         .route("/libs/granite/csrf/token.json", get(serve_csrf_token))
         .route("/libs/granite/security/currentuser.json", get(serve_current_user))
 }

@@ -19,6 +19,7 @@ mod change_streams;
 mod concurrent_saves;
 mod conditions;
 mod container_policies;
+mod content_fragments;
 mod costly_requests;
 mod credentials;
 mod cross_site;

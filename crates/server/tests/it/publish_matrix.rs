@@ -36,6 +36,10 @@ const ROWS: &[Row] = &[
     ("GET", "/etc/replication.json", HIDDEN),
     ("GET", "/apps/site.json", HIDDEN),
     ("GET", "/content/hidden/rep:policy.json", HIDDEN),
+    ("GET", "/content/cq:graphql/none/endpoint.json?query=%7Ba%7D", ABSENT),
+    ("POST", "/content/_cq_graphql/none/endpoint.json", MALFORMED),
+    ("GET", "/graphql/execute.json/none/all", ABSENT),
+    ("GET", "/graphql/list.json", ABSENT),
     // Content comes by replication only.
     ("POST", "/content/site", NO_METHOD),
     ("POST", "/content/made", ABSENT),
