@@ -337,7 +337,7 @@ fn minify(text: &str, kind: ClientLibraryKind, folder: &str) -> String {
     }
 }
 
-/// Removes the blanks around the lines of a script, and empty lines.
+/// Removes the blanks around the lines of a script, empty lines, and lines that are a comment.
 ///
 /// Line breaks stay: a statement may end at one without a semicolon (ECMAScript 12.10, Automatic Semicolon Insertion),
 /// which the crate that minifies style sheets does not regard. A script with a text of several lines is not changed.
@@ -347,7 +347,10 @@ fn trim_script_lines(text: &str) -> String {
         return text.to_owned();
     }
     let mut trimmed = String::with_capacity(text.len());
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    // A comment may stand inside another one, which its line may end.
+    let is_comment = |line: &str| line.starts_with("//") && !line.contains("*/");
+    let lines = text.lines().map(str::trim);
+    for line in lines.filter(|line| !line.is_empty() && !is_comment(line)) {
         trimmed.push_str(line);
         trimmed.push('\n');
     }
@@ -362,6 +365,7 @@ mod tests {
     fn scripts_keep_the_line_breaks_that_end_statements() {
         for (script, expected) in [
             ("  var a = true\n\n  if (a) {\n    b();\n  }\n", "var a = true\nif (a) {\nb();\n}\n"),
+            ("// gone\n/* a\n// b */ c();\n", "/* a\n// b */ c();\n"),
             ("var t = `a\n   b`;\n", "var t = `a\n   b`;\n"),
             ("var t = 'a\\\n   b';\n", "var t = 'a\\\n   b';\n"),
         ] {
