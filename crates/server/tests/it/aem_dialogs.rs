@@ -45,6 +45,34 @@ async fn dialog(author: &TestInstance, resource_type: &str, node: Subtree) -> Js
     reply.json()
 }
 
+/// Stores a tree, with folders above it.
+fn put_tree(author: &TestInstance, at: &str, tree: Subtree) {
+    author.edit(|session| {
+        let mut names = at.split('/').skip(1).collect::<Vec<_>>();
+        names.pop();
+        let mut above = String::new();
+        for name in names {
+            above = format!("{above}/{name}");
+            if session.node(&path(&above)).unwrap().is_none() {
+                let folder = Subtree::new(name, "nt:unstructured");
+                session.put_node(&path(&above), folder).unwrap();
+            }
+        }
+        session.put_node(&path(at), tree).unwrap();
+    });
+}
+
+/// Makes a policy that of the component which the tests add.
+fn set_policy(author: &TestInstance, name: &str, policy: Subtree) {
+    let settings = "/conf/core-components-examples/settings/wcm";
+    put_tree(author, &format!("{settings}/policies/test/{name}"), policy);
+    let mapping = Subtree::new("dialog-test", "nt:unstructured")
+        .with_property("sling:resourceType", "wcm/core/components/policies/mapping")
+        .with_property("cq:policy", format!("test/{name}").as_str());
+    let mappings = format!("{settings}/templates/content-page/policies/jcr:content");
+    put_tree(author, &format!("{mappings}/dialog-test"), mapping);
+}
+
 fn node() -> Subtree {
     Subtree::new("dialog-test", "nt:unstructured")
 }
@@ -93,11 +121,9 @@ async fn every_type_in_a_dialog_of_the_packages_is_counted_and_known() {
             "cq:dialog" => dialog(&author, &component, node()).await,
             _ => {
                 let at = format!("/conf/test/settings/wcm/policies/{component}/policy");
-                author.edit(|session| {
-                    let policy = Subtree::new("policy", "nt:unstructured")
-                        .with_property("sling:resourceType", "wcm/core/components/policy/policy");
-                    session.put_node(&path(&at), policy).unwrap();
-                });
+                let policy = Subtree::new("policy", "nt:unstructured")
+                    .with_property("sling:resourceType", "wcm/core/components/policy/policy");
+                put_tree(&author, &at, policy);
                 author.get(&format!("/api/v1/dialog?path={at}")).await.json()
             }
         };
@@ -192,15 +218,7 @@ async fn data_sources_have_their_options() {
             );
             policy = policy.with_property(*name, list.unwrap());
         }
-        let at = format!("/conf/core-components-examples/settings/wcm/policies/test/{name}");
-        author.edit(|session| {
-            session.put_node(&path(&at), policy).unwrap();
-            let mapping = "/conf/core-components-examples/settings/wcm/templates/content-page/policies/jcr:content/dialog-test";
-            let node = Subtree::new("dialog-test", "nt:unstructured")
-                .with_property("sling:resourceType", "wcm/core/components/policies/mapping")
-                .with_property("cq:policy", format!("test/{name}").as_str());
-            session.put_node(&path(mapping), node).unwrap();
-        });
+        set_policy(&author, name, policy);
     };
     let options = |dialog: &Json, name: &str| -> Vec<String> {
         let field = field(dialog, name);
@@ -243,7 +261,7 @@ async fn data_sources_have_their_options() {
     }
 
     let model = "/conf/test/settings/dam/cfm/models/article";
-    author.edit(|session| {
+    {
         let element = |name: &str, title: &str| {
             Subtree::new(name, "nt:unstructured")
                 .with_property("name", name)
@@ -258,9 +276,7 @@ async fn data_sources_have_their_options() {
         let content = Subtree::new("jcr:content", "nt:unstructured")
             .with_property("jcr:title", "Article")
             .with_child(below);
-        session
-            .put_node(&path(model), Subtree::new("article", "cq:Template").with_child(content))
-            .unwrap();
+        put_tree(&author, model, Subtree::new("article", "cq:Template").with_child(content));
         let data = Subtree::new("data", "nt:unstructured")
             .with_property("cq:model", model)
             .with_child(Subtree::new("master", "nt:unstructured"))
@@ -268,13 +284,12 @@ async fn data_sources_have_their_options() {
                 Subtree::new("short", "nt:unstructured").with_property("jcr:title", "Short"),
             );
         let content = Subtree::new("jcr:content", "dam:AssetContent").with_child(data);
-        session
-            .put_node(
-                &path("/content/dam/story"),
-                Subtree::new("story", "dam:Asset").with_child(content),
-            )
-            .unwrap();
-    });
+        put_tree(
+            &author,
+            "/content/dam/story",
+            Subtree::new("story", "dam:Asset").with_child(content),
+        );
+    }
     let stored = node().with_property("fragmentPath", "/content/dam/story");
     let fragment =
         dialog(&author, "core/wcm/components/contentfragment/v1/contentfragment", stored).await;
@@ -309,23 +324,28 @@ async fn panels_of_a_container_are_chosen_and_titled() {
     let expected =
         json!([{ "value": "one", "text": "First" }, { "value": "two", "text": "Second" }]);
     assert_eq!(field(&tabs, "activeItem")["options"], expected);
-    assert_eq!(tabs["values"]["two/cq:panelTitle"], "Second");
-    assert_eq!(field(&tabs, "two/cq:panelTitle")["kind"], "text");
+    let panels = node().with_child(panel("one", "First")).with_child(panel("two", "Second"));
+    let panels =
+        dialog(&author, "core/wcm/components/panelcontainer/v1/panelcontainer", panels).await;
+    assert_eq!(panels["values"]["two/cq:panelTitle"], "Second");
+    assert_eq!(field(&panels, "two/cq:panelTitle")["kind"], "text");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn styles_of_the_policy_are_offered() {
     let Some(author) = author().await else { return };
-    let at = format!("{PAGE}/jcr:content/root");
-    let snapshot = author.repository.snapshot().unwrap();
-    let root = snapshot.node(&path(&at)).unwrap().unwrap();
-    let styled = root
-        .children()
-        .unwrap()
-        .into_iter()
-        .find(|child| child.property("cq:styleIds").is_some())
-        .unwrap();
-    let dialog = author.get(&format!("/api/v1/dialog?path={}", styled.path())).await.json();
-    let styles = field(&dialog, "cq:styleIds");
-    assert_eq!(styles["groups"][0]["label"], "Area", "{styles:#}");
+    let unstructured = |name: &str| Subtree::new(name, "nt:unstructured");
+    let style = unstructured("item0")
+        .with_property("cq:styleId", "1")
+        .with_property("cq:styleLabel", "Main");
+    let group = unstructured("item0")
+        .with_property("cq:styleGroupLabel", "Area")
+        .with_child(unstructured("cq:styles").with_child(style));
+    let groups = unstructured("cq:styleGroups").with_child(group);
+    set_policy(&author, "styles", unstructured("styles").with_child(groups));
+    let dialog = dialog(&author, "core/wcm/components/text/v2/text", node()).await;
+    let expected = json!([{
+        "label": "Area", "multiple": false, "options": [{ "value": "1", "text": "Main" }],
+    }]);
+    assert_eq!(field(&dialog, "cq:styleIds")["groups"], expected);
 }
