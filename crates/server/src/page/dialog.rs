@@ -8,6 +8,8 @@
 //! Not here: the fields (`field`), the tree of a dialog (`dialog_tree`), options from data sources (`data_source`).
 
 mod data_source;
+mod dialog_context;
+mod dialog_node;
 mod dialog_tree;
 mod expression;
 mod field;
@@ -16,47 +18,21 @@ mod stored_value;
 mod visibility;
 
 use serde_json::{Value as Json, json};
-use tympan_content::{Node, NodePath, Property, Snapshot};
+use tympan_content::{Node, Property, Snapshot};
 use tympan_render::find_content_policy;
 
+use self::dialog_context::{DialogContext, MAX_NESTING_DEPTH};
+pub(crate) use self::dialog_context::{component_title, find_component};
 use self::dialog_tree::read_dialog_tree;
 use self::expression::ExpressionScope;
 use self::field::FormBuilder;
 use self::stored_value::{collect_value_types, form_values};
 use crate::failure::Result;
 
-/// Maximum depth of super types and containers; deeper nesting is treated as a loop.
-const MAX_NESTING_DEPTH: usize = 20;
 /// The resource type of content policies.
 const POLICY_TYPE: &str = "wcm/core/components/policy/policy";
 /// The folder of content policies; below it lie the resource types of the components.
 const POLICY_FOLDER: &str = "/settings/wcm/policies/";
-/// The roots under which components are searched, in order.
-const COMPONENT_SEARCH_PATH: [&str; 2] = ["/apps", "/libs"];
-
-/// Finds the node of a component by its resource type.
-pub(crate) fn find_component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
-    if resource_type.starts_with('/') {
-        return Ok(NodePath::new(resource_type)
-            .ok()
-            .map(|path| snapshot.node(&path))
-            .transpose()?
-            .flatten());
-    }
-    for root in COMPONENT_SEARCH_PATH {
-        let Ok(path) = NodePath::new(&format!("{root}/{resource_type}")) else { continue };
-        if let Some(node) = snapshot.node(&path)? {
-            return Ok(Some(node));
-        }
-    }
-    Ok(None)
-}
-
-/// Returns the display title of a component.
-pub(crate) fn component_title(component: Option<&Node>, resource_type: &str) -> String {
-    let title = component.and_then(|component| component.text("jcr:title"));
-    title.unwrap_or_else(|| resource_type.rsplit('/').next().unwrap_or_default().to_owned())
-}
 
 /// Returns true if a component or one of its super types declares itself a container.
 pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<bool> {
@@ -93,15 +69,6 @@ fn find_dialog_node(snapshot: &Snapshot, resource_type: &str, name: &str) -> Res
         next = component.text("sling:resourceSuperType");
     }
     Ok(None)
-}
-
-/// What a form is made for: a component, or a content policy.
-struct DialogContext<'a> {
-    snapshot: &'a Snapshot,
-    resource: &'a Node,
-    scope: ExpressionScope,
-    /// True for a component that no dialog has saved yet.
-    is_fresh: bool,
 }
 
 /// Describes the dialog of a resource and its current values.
@@ -165,14 +132,9 @@ fn is_fresh(resource: &Node) -> bool {
     }
 }
 
-/// Returns the path of a property below the component, from the name of a field.
-fn property_name(name: &str) -> &str {
-    name.trim_start_matches("./")
-}
-
 #[cfg(test)]
 mod tests {
-    use tympan_content::{Repository, Subtree, Value, ValueType};
+    use tympan_content::{NodePath, Repository, Subtree, Value, ValueType};
 
     use super::*;
 

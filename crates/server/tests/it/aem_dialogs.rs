@@ -192,7 +192,7 @@ async fn fields_say_what_aem_stores() {
         (&json!("1"), &json!("100"), &json!("1"), &json!("1"), &json!("String"))
     );
 
-    let page = author.get(&format!("/api/v1/dialog?path={PAGE}/jcr:content")).await.json();
+    let page = dialog(&author, "core/wcm/components/page/v3/page", node()).await;
     assert_eq!(field(&page, "cq:tags")["kind"], "multi");
     assert_eq!(field(&page, "onTime")["typeHint"], "Date");
     assert_eq!(

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use tympan_content::{LookupIndex, Node, NodePath, Property};
 
-use super::dialog_tree::{DialogNode, find_merged};
-use super::{DialogContext, MAX_NESTING_DEPTH, component_title, find_component};
+use super::dialog_context::{DialogContext, MAX_NESTING_DEPTH, component_title, find_component};
+use super::dialog_node::{DialogNode, find_merged};
 use crate::failure::Result;
 
 /// Maximum number of options of a field.

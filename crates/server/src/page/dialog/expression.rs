@@ -25,7 +25,7 @@ pub(super) struct ExpressionScope {
 
 /// The value of an expression.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum ExpressionValue {
+pub(super) enum DialogExpressionValue {
     /// Nothing.
     Null,
     /// A truth value.
@@ -36,7 +36,7 @@ pub(super) enum ExpressionValue {
     Text(String),
 }
 
-impl ExpressionValue {
+impl DialogExpressionValue {
     /// Returns true for `true`, as a truth value or a text.
     pub(super) fn is_true(&self) -> bool {
         matches!(self, Self::Boolean(true)) || matches!(self, Self::Text(text) if text == "true")
@@ -73,10 +73,10 @@ impl ExpressionValue {
 }
 
 /// Returns the value of a text with expressions; `None` for a text without any.
-pub(super) fn evaluate_text(text: &str, scope: &ExpressionScope) -> Option<ExpressionValue> {
+pub(super) fn evaluate_text(text: &str, scope: &ExpressionScope) -> Option<DialogExpressionValue> {
     let (before, rest) = text.split_once("${")?;
     if text.len() > MAX_EXPRESSION_BYTES {
-        return Some(ExpressionValue::Null);
+        return Some(DialogExpressionValue::Null);
     }
     let (expression, after) = rest.split_once('}')?;
     let value = evaluate(expression, scope);
@@ -87,16 +87,16 @@ pub(super) fn evaluate_text(text: &str, scope: &ExpressionScope) -> Option<Expre
         Some(value) => value.text(),
         None => after.to_owned(),
     };
-    Some(ExpressionValue::Text(format!("{before}{}{after}", value.text())))
+    Some(DialogExpressionValue::Text(format!("{before}{}{after}", value.text())))
 }
 
 /// Returns the value of one expression, without its braces.
-pub(super) fn evaluate(expression: &str, scope: &ExpressionScope) -> ExpressionValue {
+pub(super) fn evaluate(expression: &str, scope: &ExpressionScope) -> DialogExpressionValue {
     let tokens = tokenize(expression);
-    let mut parser = ExpressionParser { tokens: &tokens, at: 0, depth: 0, scope };
+    let mut parser = DialogExpressionParser { tokens: &tokens, at: 0, depth: 0, scope };
     match parser.conditional() {
         Some(value) if parser.at == tokens.len() => value,
-        _ => ExpressionValue::Null,
+        _ => DialogExpressionValue::Null,
     }
 }
 
@@ -142,21 +142,21 @@ fn tokenize(expression: &str) -> Vec<Token> {
     tokens
 }
 
-struct ExpressionParser<'a> {
+struct DialogExpressionParser<'a> {
     tokens: &'a [Token],
     at: usize,
     depth: usize,
     scope: &'a ExpressionScope,
 }
 
-impl ExpressionParser<'_> {
+impl DialogExpressionParser<'_> {
     fn accept(&mut self, sign: &str) -> bool {
         let is_next = matches!(self.tokens.get(self.at), Some(Token::Sign(next)) if *next == sign);
         self.at += usize::from(is_next);
         is_next
     }
 
-    fn conditional(&mut self) -> Option<ExpressionValue> {
+    fn conditional(&mut self) -> Option<DialogExpressionValue> {
         self.depth += 1;
         if self.depth > MAX_EXPRESSION_DEPTH {
             return None;
@@ -173,36 +173,36 @@ impl ExpressionParser<'_> {
         Some(value)
     }
 
-    fn disjunction(&mut self) -> Option<ExpressionValue> {
+    fn disjunction(&mut self) -> Option<DialogExpressionValue> {
         let mut value = self.conjunction()?;
         while self.accept("||") {
             let other = self.conjunction()?;
-            value = ExpressionValue::Boolean(value.is_true() || other.is_true());
+            value = DialogExpressionValue::Boolean(value.is_true() || other.is_true());
         }
         Some(value)
     }
 
-    fn conjunction(&mut self) -> Option<ExpressionValue> {
+    fn conjunction(&mut self) -> Option<DialogExpressionValue> {
         let mut value = self.comparison()?;
         while self.accept("&&") {
             let other = self.comparison()?;
-            value = ExpressionValue::Boolean(value.is_true() && other.is_true());
+            value = DialogExpressionValue::Boolean(value.is_true() && other.is_true());
         }
         Some(value)
     }
 
-    fn comparison(&mut self) -> Option<ExpressionValue> {
+    fn comparison(&mut self) -> Option<DialogExpressionValue> {
         let value = self.unary()?;
         if self.accept("==") {
-            return Some(ExpressionValue::Boolean(value.equals(&self.unary()?)));
+            return Some(DialogExpressionValue::Boolean(value.equals(&self.unary()?)));
         }
         if self.accept("!=") {
-            return Some(ExpressionValue::Boolean(!value.equals(&self.unary()?)));
+            return Some(DialogExpressionValue::Boolean(!value.equals(&self.unary()?)));
         }
         Some(value)
     }
 
-    fn unary(&mut self) -> Option<ExpressionValue> {
+    fn unary(&mut self) -> Option<DialogExpressionValue> {
         let mut is_negated = false;
         while self.accept("!") {
             is_negated = !is_negated;
@@ -210,14 +210,14 @@ impl ExpressionParser<'_> {
         let value = match self.tokens.get(self.at)? {
             Token::Name(name) if name == "empty" => {
                 self.at += 1;
-                ExpressionValue::Boolean(self.unary()?.is_empty())
+                DialogExpressionValue::Boolean(self.unary()?.is_empty())
             }
             _ => self.primary()?,
         };
-        Some(if is_negated { ExpressionValue::Boolean(!value.is_true()) } else { value })
+        Some(if is_negated { DialogExpressionValue::Boolean(!value.is_true()) } else { value })
     }
 
-    fn primary(&mut self) -> Option<ExpressionValue> {
+    fn primary(&mut self) -> Option<DialogExpressionValue> {
         if self.accept("(") {
             let value = self.conditional()?;
             return self.accept(")").then_some(value);
@@ -225,36 +225,38 @@ impl ExpressionParser<'_> {
         let token = self.tokens.get(self.at)?;
         self.at += 1;
         match token {
-            Token::Text(text) => Some(ExpressionValue::Text(text.clone())),
-            Token::Number(text) => Some(ExpressionValue::Number(text.clone())),
+            Token::Text(text) => Some(DialogExpressionValue::Text(text.clone())),
+            Token::Number(text) => Some(DialogExpressionValue::Number(text.clone())),
             Token::Name(name) => Some(self.named(name)),
             Token::Sign(_) => None,
         }
     }
 
-    fn named(&self, name: &str) -> ExpressionValue {
+    fn named(&self, name: &str) -> DialogExpressionValue {
         match name {
-            "true" => ExpressionValue::Boolean(true),
-            "false" => ExpressionValue::Boolean(false),
-            "requestPathInfo.suffix" => ExpressionValue::Text(self.scope.component_path.clone()),
+            "true" => DialogExpressionValue::Boolean(true),
+            "false" => DialogExpressionValue::Boolean(false),
+            "requestPathInfo.suffix" => {
+                DialogExpressionValue::Text(self.scope.component_path.clone())
+            }
             name => match name.strip_prefix("cqDesign.") {
                 Some(name) => self.policy_value(name),
-                None => ExpressionValue::Null,
+                None => DialogExpressionValue::Null,
             },
         }
     }
 
     /// Returns a property of the policy. A name cannot contain a colon: `_jcr_title` stands for `jcr:title`.
-    fn policy_value(&self, name: &str) -> ExpressionValue {
+    fn policy_value(&self, name: &str) -> DialogExpressionValue {
         let name = match name.strip_prefix('_').and_then(|rest| rest.split_once('_')) {
             Some((prefix, local)) => format!("{prefix}:{local}"),
             None => name.to_owned(),
         };
         let property = self.scope.policy.as_ref().and_then(|policy| policy.property(&name));
         match property.as_ref().map(|property| (property, property.first())) {
-            Some((_, Some(Value::Boolean(truth)))) => ExpressionValue::Boolean(*truth),
-            Some((_, Some(value))) => ExpressionValue::Text(value.to_text().into_owned()),
-            Some((_, None)) | None => ExpressionValue::Null,
+            Some((_, Some(Value::Boolean(truth)))) => DialogExpressionValue::Boolean(*truth),
+            Some((_, Some(value))) => DialogExpressionValue::Text(value.to_text().into_owned()),
+            Some((_, None)) | None => DialogExpressionValue::Null,
         }
     }
 }
@@ -306,7 +308,7 @@ mod tests {
         ] {
             let value = match evaluate_text(text, &scope) {
                 None => "plain".to_owned(),
-                Some(ExpressionValue::Null) => "-".to_owned(),
+                Some(DialogExpressionValue::Null) => "-".to_owned(),
                 Some(value) => value.text(),
             };
             assert_eq!(value, expected, "{text}");

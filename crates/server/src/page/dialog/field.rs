@@ -15,10 +15,12 @@ use serde_json::{Value as Json, json};
 use tympan_content::{JCR_CONTENT, Property};
 
 use super::data_source::{DialogOption, source_options};
-use super::dialog_tree::DialogNode;
+use super::dialog_context::{
+    DialogContext, MAX_NESTING_DEPTH, component_title, find_component, property_name,
+};
+use super::dialog_node::{DialogNode, find_merged};
 use super::stored_value::form_value_json;
 use super::visibility::VisibilityRules;
-use super::{DialogContext, MAX_NESTING_DEPTH, component_title, find_component, property_name};
 use crate::failure::Result;
 
 /// The path below which AEM's dialogs include the tab with the styles of the policy.
@@ -755,10 +757,8 @@ impl<'a> FormBuilder<'a> {
         let own =
             resource.path().as_str().split_once(&format!("/{JCR_CONTENT}")).map(|(page, _)| page);
         let Some(page) = linked.or(own.map(str::to_owned)) else { return Ok(Vec::new()) };
-        let image = super::dialog_tree::find_merged(
-            self.context.snapshot,
-            &format!("{page}/{JCR_CONTENT}/cq:featuredimage"),
-        )?;
+        let image =
+            find_merged(self.context.snapshot, &format!("{page}/{JCR_CONTENT}/cq:featuredimage"))?;
         let picture = image.and_then(|image| image.text("fileReference"));
         Ok(vec![match picture {
             Some(path) => json!({ "item": "picture", "path": path, "visible": all_of(conditions) }),

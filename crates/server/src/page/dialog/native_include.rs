@@ -2,7 +2,7 @@
 //!
 //! In: the path of an include. Out: the fields, as a part of the dialog's tree.
 
-use super::dialog_tree::DialogNode;
+use super::dialog_node::DialogNode;
 
 /// The folder of the parts of page dialogs.
 const PAGE_TABS: &str = "wcm/foundation/components/basicpage/v1/basicpage/tabs/";

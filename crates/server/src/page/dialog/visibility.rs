@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 
-use super::dialog_tree::DialogNode;
-use super::property_name;
+use super::dialog_context::property_name;
+use super::dialog_node::DialogNode;
 
 /// A condition on the values of a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
