@@ -1,6 +1,7 @@
 /** Drives the built UI in a browser over the mock author. `npm run test:ui -- [part of a test's name]` */
 import * as assets from "./browser/assets.mjs";
 import * as consoles from "./browser/consoles.mjs";
+import * as dialogs from "./browser/dialogs.mjs";
 import * as editing from "./browser/editing.mjs";
 import * as editor from "./browser/editor.mjs";
 import * as looks from "./browser/looks.mjs";
@@ -15,4 +16,4 @@ import * as weight from "./browser/weight.mjs";
 import * as workflows from "./browser/workflows.mjs";
 import { run } from "./harness.mjs";
 
-await run({ ...session, ...sites, ...assets, ...editor, ...editing, ...publishing, ...pages, ...weight, ...together, ...queue, ...mounts, ...workflows, ...consoles, ...looks });
+await run({ ...session, ...sites, ...assets, ...editor, ...dialogs, ...editing, ...publishing, ...pages, ...weight, ...together, ...queue, ...mounts, ...workflows, ...consoles, ...looks });

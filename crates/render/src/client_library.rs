@@ -17,13 +17,12 @@ mod less;
 mod relative_path;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::Write;
 
 use bytes::Bytes;
-use minifier::{css, js};
+use minifier::css;
 use tympan_content::BlobId;
 
-use self::relative_path::resolve_relative_path;
+use self::relative_path::{resolve_relative_path, rewrite_relative_urls};
 use crate::page::link::encode_path;
 use crate::render_options::RenderMode;
 use crate::response::stored_file::short_digest_hex;
@@ -315,50 +314,77 @@ fn listed_files(source: &ClientLibrarySource, kind: ClientLibraryKind) -> Vec<St
 fn rebase_css_urls(text: &str, path: &str) -> String {
     let name = ["/apps/", "/libs/"].iter().find_map(|search_path| path.strip_prefix(search_path));
     let folder = name.unwrap_or(path).rsplit_once('/').map_or("", |(folder, _)| folder);
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("url(") {
-        let (before, after) = rest.split_at(at + "url(".len());
-        out.push_str(before);
-        let inner = after.trim_start_matches(|character: char| {
-            character.is_ascii_whitespace() || character == '"' || character == '\''
-        });
-        let quote = after.get(..after.len() - inner.len()).unwrap_or_default();
-        let end = inner.find(['"', '\'', ')']).unwrap_or(inner.len());
-        let address = inner.get(..end).unwrap_or_default().trim_end();
-        let is_relative = !address.is_empty()
-            && !address.starts_with(['/', '#'])
-            && !address.split(['/', '?']).next().unwrap_or_default().contains(':');
-        out.push_str(quote);
-        if is_relative {
-            let (file, query) = address.split_at(address.find(['?', '#']).unwrap_or(address.len()));
-            // Writing to a string cannot fail.
-            write!(out, "/etc.clientlibs/{}{query}", resolve_relative_path(folder, file)).ok();
-            rest = inner.get(address.len()..).unwrap_or_default();
-        } else {
-            rest = inner;
-        }
-    }
-    out.push_str(rest);
-    out
+    rewrite_relative_urls(text, |file| {
+        format!("/etc.clientlibs/{}", resolve_relative_path(folder, file))
+    })
 }
 
-/// Minifies a text.
+/// Makes a text smaller without changing what it does.
 fn minify(text: &str, kind: ClientLibraryKind, folder: &str) -> String {
-    let made = match kind {
-        ClientLibraryKind::Css => {
-            css::minify(text).map(|small| small.to_string()).map_err(str::to_owned)
+    match kind {
+        ClientLibraryKind::Css => match css::minify(text) {
+            Ok(small) => small.to_string(),
+            Err(reason) => {
+                tracing::warn!(
+                    path = folder,
+                    reason,
+                    "cannot minify a client library; serving it as it is"
+                );
+                text.to_owned()
+            }
+        },
+        ClientLibraryKind::Js => trim_script_lines(text),
+    }
+}
+
+/// Removes the blanks around the lines of a script, empty lines, and lines that are a comment.
+///
+/// Line breaks stay: a statement may end at one without a semicolon (ECMAScript 12.10, Automatic Semicolon Insertion),
+/// which the crate that minifies style sheets does not regard. A script with a text of several lines is not changed.
+fn trim_script_lines(text: &str) -> String {
+    let has_long_texts = text.contains('`') || text.lines().any(|line| line.ends_with('\\'));
+    if has_long_texts {
+        return text.to_owned();
+    }
+    let mut trimmed = String::with_capacity(text.len());
+    // A comment may stand inside another one, which its line may end.
+    let is_comment = |line: &str| line.starts_with("//") && !line.contains("*/");
+    let lines = text.lines().map(str::trim);
+    for line in lines.filter(|line| !line.is_empty() && !is_comment(line)) {
+        trimmed.push_str(line);
+        trimmed.push('\n');
+    }
+    trimmed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_keep_the_line_breaks_that_end_statements() {
+        for (script, expected) in [
+            ("  var a = true\n\n  if (a) {\n    b();\n  }\n", "var a = true\nif (a) {\nb();\n}\n"),
+            ("// gone\n/* a\n// b */ c();\n", "/* a\n// b */ c();\n"),
+            ("var t = `a\n   b`;\n", "var t = `a\n   b`;\n"),
+            ("var t = 'a\\\n   b';\n", "var t = 'a\\\n   b';\n"),
+        ] {
+            assert_eq!(minify(script, ClientLibraryKind::Js, "/apps/a"), expected);
         }
-        ClientLibraryKind::Js => {
-            js::minify(text).map(|small| small.to_string()).map_err(str::to_owned)
-        }
-    };
-    made.unwrap_or_else(|reason| {
-        tracing::warn!(
-            path = folder,
-            reason,
-            "cannot minify a client library; serving it as it is"
+    }
+
+    #[test]
+    fn addresses_of_imported_style_sheets_lead_into_the_library() {
+        let files = [
+            ("styles/index.less", "@import 'base/fonts';"),
+            ("styles/base/fonts.less", "a { src: url('../../resources/f.woff2'); }"),
+        ];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+        let compiled = less::compile_less(&files, "styles/index.less").unwrap();
+        let rebased = rebase_css_urls(&compiled, "/apps/site/theme/styles/index.less");
+        assert!(
+            rebased.contains("url('/etc.clientlibs/site/theme/resources/f.woff2')"),
+            "{rebased}"
         );
-        text.to_owned()
-    })
+    }
 }

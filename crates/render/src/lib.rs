@@ -59,7 +59,7 @@ pub use http_backend::{HttpBackendClient, HttpBackendEndpoint};
 pub use image_address::{
     ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
 };
-pub use page::container_policy::ContainerPolicy;
+pub use page::container_policy::{ContainerPolicy, find_content_policy};
 pub use page::link::encode_path;
 pub use page::page_template_list::PageTemplate;
 pub use render_options::{RenderLimits, RenderMode, RenderOptions};

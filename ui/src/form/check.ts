@@ -5,6 +5,8 @@
  * entry.
  */
 import type { Dialog, Field } from "../server/answers";
+import { toLocalInput } from "../time";
+import { isShown, presentField } from "./condition";
 import {
   editedFields,
   entryFields,
@@ -23,7 +25,8 @@ import {
  */
 export function checkValues(dialog: Dialog, values: Values): Map<string, string> {
   const opened = openValues(dialog);
-  return new Map(editedFields(dialog).flatMap((field) => checkField(field, values[field.name] ?? "", opened[field.name])));
+  const shown = editedFields(dialog).filter((field) => isShown(field, values));
+  return new Map(shown.flatMap((field) => checkField(presentField(field, values), values[field.name] ?? "", opened[field.name])));
 }
 
 /** Returns the problems of a field and of the fields of its entries, by place. */
@@ -47,7 +50,11 @@ export function checkValue(field: Field, value: FieldValue): string | null {
     const problems = texts.map((one) => checkValue({ ...(inner as Field), label, required: false }, one));
     return problems.find((problem) => problem !== null) ?? null;
   }
-  return field.kind === "number" && value !== "" ? checkNumber(field, label, String(value)) : null;
+  if (field.kind === "number" && value !== "") return checkNumber(field, label, String(value));
+  if (field.kind === "date" && value !== "") return checkDate(field, label, String(value));
+  // Ids of elements: `html-unique-id-validator` refuses those with blanks, which no address can name.
+  if (field.validation?.includes("html-unique-id") && /\s/.test(String(value))) return `${label} must not contain blanks.`;
+  return null;
 }
 
 /** Returns true if a place is that of the field or inside one of its entries. */
@@ -70,12 +77,30 @@ function checkPresence(field: Field, value: FieldValue): string | null {
 function checkNumber(field: Field, label: string, text: string): string | null {
   const number = Number(text);
   if (text.trim() === "" || !Number.isFinite(number)) return `${label} must be a number.`;
-  if (field.typeHint === "Long" && !Number.isInteger(number)) return `${label} must be a whole number.`;
+  if (isWhole(field) && !Number.isInteger(number)) return `${label} must be a whole number.`;
   const [min, max] = [limit(field.min), limit(field.max)];
   if (min !== null && max !== null && (number < min || number > max)) return `${label} must be between ${min} and ${max}.`;
   if (min !== null && number < min) return `${label} must be at least ${min}.`;
   if (max !== null && number > max) return `${label} must be at most ${max}.`;
   return null;
+}
+
+/** A step that is a whole number, from which AEM's number fields count, allows whole numbers only. */
+function isWhole(field: Field): boolean {
+  if (field.typeHint === "Long") return true;
+  return field.typeHint !== "Double" && !isBlank(field.step) && Number.isInteger(Number(field.step));
+}
+
+function checkDate(field: Field, label: string, text: string): string | null {
+  if (field.min && text < openDate(field, field.min)) return `${label} must not be before ${field.min}.`;
+  if (field.max && text > openDate(field, field.max)) return `${label} must not be after ${field.max}.`;
+  return null;
+}
+
+/** Returns a limit in the form of the input. `today` is a limit of AEM's date fields. */
+function openDate(field: Field, limit: number | string): string {
+  const text = limit === "today" ? toLocalInput(new Date().toISOString()) : String(limit);
+  return field.dateType === "date" ? text.slice(0, 10) : text;
 }
 
 function limit(value: number | string | null | undefined): number | null {

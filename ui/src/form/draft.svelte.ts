@@ -5,6 +5,7 @@
  */
 import type { Dialog, Field, NodePatch } from "../server/answers";
 import { checkField, checkValues, isWithin } from "./check";
+import { isShown, presentField } from "./condition";
 import { formPatch, orderSteps, type OrderStep } from "./patch";
 import { changedFields, editedFields, openValues, type FieldValue, type Values } from "./value";
 
@@ -39,8 +40,9 @@ export class Draft {
     this.values = { ...this.values, [name]: value };
     const field = this.fields.get(name);
     if (!field || Object.keys(this.problems).length === 0) return;
-    const left = new Map(checkField(field, value, this.#opened[name]));
-    const isOpen = (place: string) => !isWithin(place, name) || left.has(place);
+    const left = new Map(checkField(presentField(field, this.values), value, this.#opened[name]));
+    const isHidden = (place: string) => [...this.fields.values()].some((one) => isWithin(place, one.name) && !isShown(one, this.values));
+    const isOpen = (place: string) => !isHidden(place) && (!isWithin(place, name) || left.has(place));
     this.problems = Object.fromEntries(Object.entries(this.problems).filter(([place]) => isOpen(place)));
   }
 

@@ -10,6 +10,7 @@
 import type { Dialog, Field, NodePatch, Scalar, SentProperty } from "../server/answers";
 import { childPath, type Place } from "../server/post";
 import { fromLocalInput } from "../time";
+import { isEnabled } from "./condition";
 import {
   editedFields,
   entryFields,
@@ -43,10 +44,26 @@ export function formPatch(dialog: Dialog, values: Values): NodePatch {
   for (const field of fields) {
     const value = values[field.name];
     if (value === undefined) continue;
-    const isDefault = isAbsent(dialog.values[field.name]) && isWorthStoring(value);
+    const isDefault = isAbsent(dialog.values[field.name]) && isWorthStoring(field, value) && isEnabled(field, values);
     if (isChanged(field) || isDefault) writeField(patch, field, value, opened[field.name], { path: "", typeOf });
+    if (isChanged(field)) replaceFile(patch, field, dialog);
+    if (field.isRemoved && !isAbsent(dialog.values[field.name])) (patch.properties ??= {})[field.name] = null;
   }
   return patch;
+}
+
+/** A chosen asset takes the place of the file that was uploaded into the component. */
+function replaceFile(patch: NodePatch, field: Field, dialog: Dialog): void {
+  if (field.fileName && !isAbsent(dialog.values[field.fileName])) writeNull(patch, field.fileName, "properties");
+  if (field.file && field.hasFile) writeNull(patch, field.file, "children");
+}
+
+function writeNull(patch: NodePatch, path: string, what: "properties" | "children"): void {
+  const names = path.split("/");
+  const last = names.pop() ?? path;
+  let holder = patch;
+  for (const name of names) holder = childOf(holder, name);
+  (holder[what] ??= {})[last] = null;
 }
 
 /** Returns true if a patch changes nothing. */
@@ -93,6 +110,10 @@ function sentProperty(field: Field, value: FieldValue, storedType: string | unde
   }
   if (typeof value === "boolean") {
     const boxType = type ?? "Boolean";
+    if (field.checkedValue) {
+      const text = value ? field.checkedValue : (field.uncheckedValue ?? null);
+      return text === null || boxType === "String" ? text : { type: boxType, value: scalar(text, boxType) };
+    }
     return { type: boxType, value: scalar(String(value), boxType) };
   }
   if (value === "") return null;
@@ -125,7 +146,7 @@ function writeEntries(holder: NodePatch, field: Field, entries: Entry[], opened:
     for (const inner of entryFields(field)) {
       const value = entry.values[inner.name];
       if (value === undefined) continue;
-      const isWritten = before ? !sameValue(value, before.values[inner.name]) : isWorthStoring(value);
+      const isWritten = before ? !sameValue(value, before.values[inner.name]) : isWorthStoring(inner, value);
       if (isWritten) writeField(list(entry.name), inner, value, before?.values[inner.name], at);
     }
   }
@@ -174,11 +195,14 @@ function find(entries: Entry[], name: string): Entry | undefined {
   return entries.find((entry) => entry.name === name);
 }
 
-/** Returns true if a value without a stored property is not empty and must be written. */
-function isWorthStoring(value: FieldValue): boolean {
-  return !isEmpty(value) && value !== false;
+/** Returns true if a value without a stored property must be written: it is not empty, or a box stores that too. */
+function isWorthStoring(field: Field, value: FieldValue): boolean {
+  return !isEmpty(value) && (value !== false || !isAbsent(field.uncheckedValue));
 }
 
 function storedText(field: Field, value: string): string {
-  return field.kind === "date" ? fromLocalInput(value) : value;
+  if (field.kind !== "date" || field.dateType === "time") return value;
+  const isDay = field.dateType === "date";
+  if (isDay && field.valueFormat === "YYYY-MM-DD") return value;
+  return fromLocalInput(isDay ? `${value}T00:00` : value);
 }

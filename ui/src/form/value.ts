@@ -52,8 +52,14 @@ export function openValue(field: Field, stored: Stored | undefined): FieldValue 
   const list = Array.isArray(stored) ? stored.filter(isScalar) : isAbsent(stored) ? [] : [stored as Scalar];
   if (field.kind === "multi") return list.map((one) => openScalar(field.field ?? null, one));
   const one = list[0] ?? field.value ?? null;
-  if (field.kind === "checkbox") return one === true || one === "true" || one === "on";
+  if (field.kind === "checkbox") return isChecked(field, one);
   return openScalar(field, one);
+}
+
+/** Returns true if a box is checked: its property has the value that it stores when checked, or is true. */
+function isChecked(field: Field, stored: Scalar | null): boolean {
+  const text = String(stored ?? "");
+  return field.checkedValue ? text === field.checkedValue : text === "true" || text === "on";
 }
 
 /** Returns the initial values of a dialog. */
@@ -123,7 +129,8 @@ function openEntries(field: Field, stored: Stored | undefined): Entry[] {
 
 function openScalar(field: Field | null, value: Scalar | null): string {
   if (value === null) return "";
-  return field?.kind === "date" ? toLocalInput(String(value)) : String(value);
+  if (field?.kind !== "date" || field.dateType === "time") return String(value);
+  return field.dateType === "date" ? toLocalInput(String(value)).slice(0, 10) : toLocalInput(String(value));
 }
 
 function isScalar(one: Scalar | EntryAnswer): one is Scalar {

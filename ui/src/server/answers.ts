@@ -119,7 +119,22 @@ export interface PageDetail {
 }
 
 export type FieldKind =
-  "text" | "textarea" | "richtext" | "number" | "checkbox" | "select" | "path" | "date" | "color" | "radio" | "multi" | "group" | "hidden";
+  "text" | "textarea" | "richtext" | "number" | "checkbox" | "select" | "path" | "date" | "color" | "radio" | "multi" | "group" | "styles" | "hidden";
+
+/** A condition on the values of a form; a checkbox has the value `true` or `false`. */
+export type Condition =
+  | { field: string; in: string[] }
+  | { field: string; filled: true }
+  | { not: Condition }
+  | { all: Condition[] }
+  | { any: Condition[] };
+
+/** Styles of which one can be chosen, or several. */
+export interface StyleGroup {
+  label?: string | null;
+  multiple?: boolean;
+  options: FieldOption[];
+}
 
 export type Scalar = string | number | boolean;
 
@@ -148,7 +163,39 @@ export interface Field {
   min?: number | string | null;
   max?: number | string | null;
   step?: number | string | null;
+  /** The text that an empty field shows. */
+  placeholder?: string | null;
+  /** The rule that a text must keep, such as `html-unique-id-validator`. */
+  validation?: string | null;
+  isReadOnly?: boolean | null;
+  /** When the field is shown, can be changed, and must be filled; always, always and by `required` if absent. */
+  visible?: Condition | null;
+  enabled?: Condition | null;
+  requiredWhen?: Condition | null;
+  /** What a box stores when it is checked and unchecked; unchecked, nothing if absent. */
+  checkedValue?: string | null;
+  uncheckedValue?: string | null;
   options?: FieldOption[] | null;
+  /** True if several options can be chosen. */
+  multiple?: boolean | null;
+  /** False if one of the options is always chosen. */
+  hasEmptyOption?: boolean | null;
+  /** Values that a text offers. */
+  suggestions?: FieldOption[] | null;
+  /** The groups of a `styles` field. */
+  groups?: StyleGroup[] | null;
+  /** The features of a rich text, by plugin; all if absent. */
+  features?: Record<string, string[]> | null;
+  dateType?: "date" | "datetime" | "time" | null;
+  /** The format in which a date is stored; ISO 8601 with a time if absent. */
+  valueFormat?: string | null;
+  /** The child and the property that belong to an uploaded file; a chosen asset replaces them. */
+  file?: string | null;
+  fileName?: string | null;
+  /** True if the component holds an uploaded file. */
+  hasFile?: boolean | null;
+  /** True if saving removes the property. */
+  isRemoved?: boolean | null;
   typeHint?: string | null;
   /** What a `path` field chooses, if its dialog says so. */
   picks?: "asset" | "page" | "tag" | null;
@@ -160,9 +207,21 @@ export interface Field {
   fields?: Field[] | null;
 }
 
+/** A part of the layout of a tab: a field, a group of parts, or something that only says something. */
+export type LayoutItem = { visible?: Condition | null } & (
+  | { item: "field"; name: string }
+  | { item: "group"; style: "plain" | "well" | "fieldset"; title?: string | null; items: LayoutItem[] }
+  | { item: "heading" | "text"; text?: string | null }
+  | { item: "alert"; text?: string | null; variant?: string | null }
+  | { item: "picture"; path: string }
+);
+
 export interface DialogTab {
   title: string;
   fields: Field[];
+  /** The layout; the fields one below the other if absent. */
+  items?: LayoutItem[] | null;
+  visible?: Condition | null;
 }
 
 /** `GET /api/v1/dialog` */
@@ -175,6 +234,8 @@ export interface Dialog {
   /** The types of the stored properties, by path below the resource: `date`, `slides/item0/caption`. */
   types?: Record<string, string>;
   hasDialog: boolean;
+  /** Resource types of the dialog that are not known: their fields are texts, or missing. */
+  unknown?: string[];
 }
 
 export interface QueueItem {

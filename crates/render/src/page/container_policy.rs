@@ -186,6 +186,28 @@ impl ContainerPolicy {
     }
 }
 
+/// Finds the content policy that the editable template of a page assigns to a component: the node with the component's
+/// settings, among them its styles and what its dialog offers. `None` if there is none.
+///
+/// # Errors
+/// If content cannot be read.
+pub fn find_content_policy(component: &Node) -> Result<Option<Node>> {
+    let (content, names) = match component.name() {
+        JCR_CONTENT => (component.clone(), Vec::new()),
+        _ => match path_in_page(component)? {
+            Some(place) => place,
+            None => return Ok(None),
+        },
+    };
+    let Some(template) = find_template(&content)? else { return Ok(None) };
+    let Some(mappings) = template.find_descendant(&format!("policies/{JCR_CONTENT}"))? else {
+        return Ok(None);
+    };
+    let mapping = policy_mapping(&mappings, &names, component.resource_type().as_deref())?;
+    let named = mapping.and_then(|mapping| mapping.text(POLICY_PROPERTY)).unwrap_or_default();
+    find_policy_node(component.snapshot(), template.path(), &named)
+}
+
 /// Finds the content of the page that contains a node, and the names on the path from there to the node.
 fn path_in_page(node: &Node) -> Result<Option<(Node, Vec<String>)>> {
     let mut names = vec![node.name().to_owned()];

@@ -408,6 +408,7 @@ fn page_schemas() -> Map<String, Value> {
                 ("values", any),
                 ("types", json!({ "type": "object", "additionalProperties": text_schema() })),
                 ("hasDialog", json!({ "type": "boolean" })),
+                ("unknown", array_schema(text_schema())),
             ]),
         ),
         ("Queue", object_schema(&[("agents", array_schema(agent))])),

@@ -1,42 +1,38 @@
 //! Dialogs: converts a component's `cq:dialog`, in Granite's vocabulary, to a schema from which forms are rendered.
 //!
-//! Fields are found at any depth below tabs and containers. A component without a dialog uses that of its super type.
+//! In: a component of a page, or a content policy, whose dialog is the component's `cq:design_dialog`. Out: tabs with
+//! fields, the conditions under which fields are shown, and the values of the component.
+//!
+//! A component without a dialog uses that of its super type.
+//!
+//! Not here: the fields (`field`), the tree of a dialog (`dialog_tree`), options from data sources (`data_source`).
+
+mod data_source;
+mod dialog_context;
+mod dialog_node;
+mod dialog_tree;
+mod expression;
+mod field;
+mod native_include;
+mod stored_value;
+mod visibility;
 
 use serde_json::{Value as Json, json};
-use tympan_content::{Node, NodePath, Property, Snapshot, Value, ValueType};
+use tympan_content::{Node, Property, Snapshot};
+use tympan_render::find_content_policy;
 
+use self::dialog_context::{DialogContext, MAX_NESTING_DEPTH};
+pub(crate) use self::dialog_context::{component_title, find_component};
+use self::dialog_tree::read_dialog_tree;
+use self::expression::ExpressionScope;
+use self::field::FormBuilder;
+use self::stored_value::{collect_value_types, form_values};
 use crate::failure::Result;
 
-/// Maximum depth of super types and containers; deeper nesting is treated as a loop.
-const MAX_NESTING_DEPTH: usize = 20;
-/// The property that no dialog shows, whatever its fields are called.
-const PASSWORD_PROPERTY: &str = "rep:password";
-/// The roots under which components are searched, in order.
-const COMPONENT_SEARCH_PATH: [&str; 2] = ["/apps", "/libs"];
-
-/// Finds the node of a component by its resource type.
-pub(crate) fn find_component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
-    if resource_type.starts_with('/') {
-        return Ok(NodePath::new(resource_type)
-            .ok()
-            .map(|path| snapshot.node(&path))
-            .transpose()?
-            .flatten());
-    }
-    for root in COMPONENT_SEARCH_PATH {
-        let Ok(path) = NodePath::new(&format!("{root}/{resource_type}")) else { continue };
-        if let Some(node) = snapshot.node(&path)? {
-            return Ok(Some(node));
-        }
-    }
-    Ok(None)
-}
-
-/// Returns the display title of a component.
-pub(crate) fn component_title(component: Option<&Node>, resource_type: &str) -> String {
-    let title = component.and_then(|component| component.text("jcr:title"));
-    title.unwrap_or_else(|| resource_type.rsplit('/').next().unwrap_or_default().to_owned())
-}
+/// The resource type of content policies.
+const POLICY_TYPE: &str = "wcm/core/components/policy/policy";
+/// The folder of content policies; below it lie the resource types of the components.
+const POLICY_FOLDER: &str = "/settings/wcm/policies/";
 
 /// Returns true if a component or one of its super types declares itself a container.
 pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<bool> {
@@ -61,13 +57,13 @@ pub(crate) fn is_component_group(node: &Node) -> bool {
     matches!(node.name(), "root" | "par" | "parsys" | "main" | "content")
 }
 
-/// Finds the dialog of a component along its chain of super types.
-fn find_dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
+/// Finds a dialog of a component, `cq:dialog` or `cq:design_dialog`, along its chain of super types.
+fn find_dialog_node(snapshot: &Snapshot, resource_type: &str, name: &str) -> Result<Option<Node>> {
     let mut next = Some(resource_type.to_owned());
     for _ in 0..MAX_NESTING_DEPTH {
         let Some(resource_type) = next else { return Ok(None) };
         let Some(component) = find_component(snapshot, &resource_type)? else { return Ok(None) };
-        if let Some(dialog) = component.child("cq:dialog")? {
+        if let Some(dialog) = component.child(name)? {
             return Ok(Some(dialog));
         }
         next = component.text("sling:resourceSuperType");
@@ -78,19 +74,30 @@ fn find_dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<N
 /// Describes the dialog of a resource and its current values.
 pub(crate) fn dialog_json(resource: &Node) -> Result<Json> {
     let snapshot = resource.snapshot();
-    let resource_type =
+    let stored_type =
         resource.resource_type().unwrap_or_else(|| resource.primary_type().to_owned());
+    let (resource_type, dialog_name) = match policy_component(resource, &stored_type) {
+        Some(component) => (component, "cq:design_dialog"),
+        None => (stored_type, "cq:dialog"),
+    };
     let component = find_component(snapshot, &resource_type)?;
-    let dialog = find_dialog_node(snapshot, &resource_type)?;
-    let mut tabs = Vec::new();
-    if let Some(dialog) = &dialog {
-        find_tabs(dialog, &mut tabs, 0)?;
-        if tabs.is_empty() {
-            let mut fields = Vec::new();
-            find_fields(dialog, &mut fields, 0)?;
-            tabs.push(json!({ "title": "Properties", "fields": fields }));
+    let dialog = find_dialog_node(snapshot, &resource_type, dialog_name)?;
+    let context = DialogContext {
+        snapshot,
+        resource,
+        scope: ExpressionScope {
+            policy: find_content_policy(resource)?,
+            component_path: resource.path().as_str().to_owned(),
+        },
+        is_fresh: is_fresh(resource),
+    };
+    let (tabs, unknown) = match &dialog {
+        Some(dialog) => {
+            let tree = read_dialog_tree(&context, dialog)?;
+            FormBuilder::new(&context, &tree).build(&tree)?
         }
-    }
+        None => (Vec::new(), Vec::new()),
+    };
     let fields: Vec<&Json> =
         tabs.iter().filter_map(|tab| tab.get("fields")?.as_array()).flatten().collect();
     let values = form_values(resource, &fields)?;
@@ -104,263 +111,30 @@ pub(crate) fn dialog_json(resource: &Node) -> Result<Json> {
         "tabs": tabs,
         "values": values,
         "types": types,
+        "unknown": unknown,
     }))
 }
 
-/// Collects the types of the stored properties by their relative path, so that a form that shows a value as text can
-/// store it with its original type.
-fn collect_value_types(
-    node: &Node,
-    fields: &[&Json],
-    above: &str,
-    types: &mut serde_json::Map<String, Json>,
-) -> Result<()> {
-    for (name, property) in node.properties() {
-        if name != PASSWORD_PROPERTY {
-            types.insert(format!("{above}{name}"), property.value_type().name().into());
-        }
-    }
-    for (name, property) in nested_field_properties(node, fields)? {
-        types.insert(format!("{above}{name}"), property.value_type().name().into());
-    }
-    for (name, inner) in composite_fields(fields) {
-        let Some(list) = node.find_descendant(name)? else { continue };
-        for entry in list.children()? {
-            collect_value_types(
-                &entry,
-                &inner,
-                &format!("{above}{name}/{}/", entry.name()),
-                types,
-            )?;
-        }
-    }
-    Ok(())
+/// Returns the component that a content policy is for; `None` for other resources.
+fn policy_component(resource: &Node, resource_type: &str) -> Option<String> {
+    let (_, below) = resource.path().as_str().split_once(POLICY_FOLDER)?;
+    let (component, _) = below.rsplit_once('/')?;
+    (resource_type == POLICY_TYPE).then(|| component.to_owned())
 }
 
-/// Returns the composite fields: the name of each, and the fields of its entries.
-fn composite_fields<'a>(fields: &[&'a Json]) -> Vec<(&'a str, Vec<&'a Json>)> {
-    let is_group =
-        |field: &&&Json| field.pointer("/field/kind").is_some_and(|kind| kind == "group");
-    let inner = |field: &'a Json| {
-        field.pointer("/field/fields").and_then(Json::as_array).into_iter().flatten().collect()
-    };
-    let named = |field: &&'a Json| Some((field.get("name")?.as_str()?, inner(field)));
-    fields.iter().filter(is_group).filter_map(named).collect()
-}
-
-/// Returns the stored properties of descendants that fields address by path, such as `image/fileReference`.
-fn nested_field_properties(node: &Node, fields: &[&Json]) -> Result<Vec<(String, Property)>> {
-    let mut properties = Vec::new();
-    for name in fields.iter().filter_map(|field| field.get("name")?.as_str()) {
-        let Some((path, property)) = name.rsplit_once('/') else { continue };
-        let holder = node.find_descendant(path)?.filter(|_| property != PASSWORD_PROPERTY);
-        if let Some(stored) = holder.and_then(|holder| holder.property(property)) {
-            properties.push((name.to_owned(), stored));
-        }
-    }
-    Ok(properties)
-}
-
-/// Returns the current values of a form: the properties of the resource, and the entries of composite fields, which are
-/// child nodes.
-fn form_values(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String, Json>> {
-    let visible = resource.properties().into_iter().filter(|(name, _)| name != PASSWORD_PROPERTY);
-    let mut values: serde_json::Map<String, Json> =
-        visible.map(|(name, property)| (name, form_value_json(&property))).collect();
-    values.extend(
-        nested_field_properties(resource, fields)?
-            .into_iter()
-            .map(|(name, field_property)| (name, form_value_json(&field_property))),
-    );
-    for (name, inner) in composite_fields(fields) {
-        let entries = match resource.find_descendant(name)? {
-            Some(list) => list.children()?,
-            None => Vec::new(),
-        };
-        let entry = |node: &Node| -> Result<Json> {
-            let mut values = form_values(node, &inner)?;
-            values.insert("@name".to_owned(), node.name().into());
-            Ok(Json::Object(values))
-        };
-        values
-            .insert(name.to_owned(), entries.iter().map(entry).collect::<Result<Vec<_>>>()?.into());
-    }
-    Ok(values)
-}
-
-/// Collects the tabs of a dialog at any depth.
-fn find_tabs(node: &Node, tabs: &mut Vec<Json>, depth: usize) -> Result<()> {
-    let is_tabs = node.resource_type().is_some_and(|name| name.ends_with("/tabs"));
-    for child in dialog_items(node, depth)? {
-        if is_tabs {
-            let mut fields = Vec::new();
-            find_fields(&child, &mut fields, depth + 1)?;
-            if !fields.is_empty() {
-                tabs.push(json!({ "title": field_label(&child), "fields": fields }));
-            }
-        } else {
-            find_tabs(&child, tabs, depth + 1)?;
-        }
-    }
-    Ok(())
-}
-
-/// Collects the fields below a node, in order.
-fn find_fields(node: &Node, fields: &mut Vec<Json>, depth: usize) -> Result<()> {
-    for child in dialog_items(node, depth)? {
-        match form_field_kind(&child) {
-            Some(kind) => fields.extend(form_field_json(&child, kind)?),
-            None => find_fields(&child, fields, depth + 1)?,
-        }
-    }
-    Ok(())
-}
-
-/// Returns the items of a dialog node: the children of its `items`, or its own children without data nodes.
-fn dialog_items(node: &Node, depth: usize) -> Result<Vec<Node>> {
-    if depth > MAX_NESTING_DEPTH {
-        return Ok(Vec::new());
-    }
-    match node.child("items")? {
-        Some(items) => Ok(items.children()?),
-        None => {
-            let is_structure = |child: &Node| !child.name().starts_with("granite:");
-            Ok(node.children()?.into_iter().filter(is_structure).collect())
-        }
-    }
-}
-
-/// Returns the kind of form field for a Granite resource type; `None` for containers.
-fn form_field_kind(node: &Node) -> Option<&'static str> {
-    let resource_type = node.resource_type()?;
-    let (folder, name) = resource_type.rsplit_once('/')?;
-    let is_field =
-        folder.contains("form") || folder.contains("dialog") || folder.contains("widgets");
-    Some(match name {
-        "textfield" | "autocomplete" | "password" if is_field => "text",
-        "textarea" => "textarea",
-        "richtext" => "richtext",
-        "numberfield" => "number",
-        "checkbox" | "switch" => "checkbox",
-        "select" => "select",
-        "radiogroup" => "radio",
-        "pathfield" | "pathbrowser" | "fileupload" | "pagefield" | "assetfield" | "tagfield" => {
-            "path"
-        }
-        "datepicker" => "date",
-        "colorfield" => "color",
-        "multifield" => "multi",
-        "hidden" if is_field => "hidden",
-        _ => return None,
-    })
-}
-
-/// Describes a field; `None` if it stores no property of the resource itself.
-fn form_field_json(node: &Node, kind: &str) -> Result<Option<Json>> {
-    let inner = if kind == "multi" { node.child("field")? } else { None };
-    let name =
-        match node.text("name").or_else(|| inner.as_ref().and_then(|inner| inner.text("name"))) {
-            Some(name) => name.trim_start_matches("./").to_owned(),
-            None => return Ok(None),
-        };
-    let number = |name: &str| {
-        node.property(name)
-            .as_ref()
-            .and_then(Property::first)
-            .map(|value| value.to_text().into_owned())
-    };
-    // The value of a checkbox is the value stored when it is checked, not its initial state.
-    let default = node.property(if kind == "checkbox" { "checked" } else { "value" });
-    let mut described = json!({
-        "name": name,
-        "kind": kind,
-        "label": field_label(node),
-        "description": node.text("fieldDescription"),
-        "required": bool_property(node, "required"),
-        "value": default.map(|property| form_value_json(&property)),
-        "min": number("min"),
-        "max": number("max"),
-        "step": number("step"),
-        "typeHint": field_type_hint(node, kind),
-    });
-    let Some(object) = described.as_object_mut() else { return Ok(None) };
-    if matches!(kind, "select" | "radio") {
-        let options = dialog_items(node, 0)?;
-        let option = |node: &Node| {
-            let value = node.property("value").map(|property| form_value_json(&property));
-            json!({ "value": value.unwrap_or_default(), "text": node.text("text").or_else(|| node.text("jcr:title")) })
-        };
-        object.insert("options".to_owned(), options.iter().map(option).collect());
-    }
-    if let Some(inner) = inner {
-        let described = if bool_property(node, "composite") {
-            let mut fields = Vec::new();
-            find_fields(&inner, &mut fields, 1)?;
-            json!({ "kind": "group", "name": name, "fields": fields })
-        } else {
-            let kind = form_field_kind(&inner).unwrap_or("text");
-            form_field_json(&inner, kind)?.unwrap_or_else(|| json!({ "kind": kind }))
-        };
-        object.insert("field".to_owned(), described);
-    }
-    Ok(Some(described))
-}
-
-/// Returns the type with which the values of a field are stored.
-fn field_type_hint(node: &Node, kind: &str) -> String {
-    if let Some(hint) = node.text("typeHint") {
-        return hint;
-    }
-    let is_multiple = kind == "multi" || (kind == "select" && bool_property(node, "multiple"));
-    let base = match kind {
-        "number" => match node
-            .property("step")
-            .as_ref()
-            .and_then(Property::first)
-            .map(|step| step.to_text().contains('.'))
-        {
-            Some(true) => "Double",
-            _ => "Long",
-        },
-        "checkbox" => "Boolean",
-        "date" => "Date",
-        _ => "String",
-    };
-    if is_multiple { format!("{base}[]") } else { base.to_owned() }
-}
-
-fn field_label(node: &Node) -> String {
-    ["fieldLabel", "jcr:title", "text"]
-        .iter()
-        .find_map(|name| node.text(name))
-        .unwrap_or_else(|| node.name().to_owned())
-}
-
-fn bool_property(node: &Node, name: &str) -> bool {
-    node.property(name)
-        .as_ref()
-        .and_then(Property::first)
-        .is_some_and(|value| value.to_text() == "true")
-}
-
-/// Converts a property for a form: numbers and booleans as such, all other types as text.
-fn form_value_json(property: &Property) -> Json {
-    let to_json = |value: &Value| match value {
-        Value::Long(number) => json!(number),
-        Value::Double(number) => json!(number),
-        Value::Boolean(truth) => json!(truth),
-        value => json!(value.to_text()),
-    };
-    match property {
-        Property::Single(value) if value.value_type() == ValueType::Binary => json!("(binary)"),
-        Property::Single(value) => to_json(value),
-        Property::List(_, values) => values.iter().map(to_json).collect(),
+/// Returns true if no dialog has saved a component: the marks of its options are then its values.
+fn is_fresh(resource: &Node) -> bool {
+    let time =
+        |name: &str| resource.property(name)?.first().map(|value| value.to_text().into_owned());
+    match time("jcr:lastModified") {
+        Some(modified) => Some(modified) == time("jcr:created"),
+        None => true,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tympan_content::{Repository, Subtree};
+    use tympan_content::{NodePath, Repository, Subtree, Value, ValueType};
 
     use super::*;
 
@@ -402,7 +176,8 @@ mod tests {
         let described = described(vec![hide, show], resource());
         let fields = &described["tabs"][0]["fields"];
         assert_eq!((&fields[0]["name"], &fields[0]["value"]), (&json!("hide"), &Json::Null));
-        assert_eq!((&fields[1]["name"], &fields[1]["value"]), (&json!("show"), &json!(true)));
+        // The value that an HTML box has without one of its own.
+        assert_eq!((&fields[1]["name"], &fields[1]["value"]), (&json!("show"), &json!("on")));
     }
 
     #[test]

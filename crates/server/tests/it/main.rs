@@ -10,6 +10,7 @@ mod access_matrix;
 mod accounts;
 mod activation_versions;
 mod aem_addresses;
+mod aem_dialogs;
 mod aem_sites;
 mod author_headers;
 mod backup_start;

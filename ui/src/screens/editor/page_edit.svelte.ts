@@ -15,6 +15,7 @@
 import { SvelteMap } from "svelte/reactivity";
 import { Draft } from "../../form/draft.svelte";
 import { isWithin } from "../../form/check";
+import { shownTabs } from "../../form/condition";
 import { mergeForms, type Clash } from "../../form/merge";
 import { isEmptyPatch } from "../../form/patch";
 import { fieldLabel, sameValue, type FieldValue } from "../../form/value";
@@ -521,7 +522,7 @@ export class PageEdit {
   #check(): SaveOutcome | null {
     for (const draft of this.changed) {
       const place = draft.check();
-      if (place !== null) return { kind: "invalid", path: draft.dialog.path, place, tab: tabOf(draft.dialog, place) };
+      if (place !== null) return { kind: "invalid", path: draft.dialog.path, place, tab: tabOf(draft, place) };
     }
     return null;
   }
@@ -610,8 +611,8 @@ async function readDraft(path: string): Promise<Draft> {
 }
 
 /** Returns the index of the shown tab that contains a place of the form. */
-function tabOf(dialog: Dialog, place: string): number {
-  const shown = dialog.tabs.filter((tab) => tab.fields.some((field) => field.kind !== "hidden"));
+function tabOf({ dialog, values }: Draft, place: string): number {
+  const shown = shownTabs(dialog, values);
   return Math.max(
     0,
     shown.findIndex((tab) => tab.fields.some((field) => isWithin(place, field.name))),

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use self::less_evaluator::evaluate_style_sheet;
 pub(super) use self::less_fault::LessFault;
 use self::less_parser::{LessStatement, LocatedStatement, parse_style_sheet};
-use super::relative_path::resolve_relative_path;
+use super::relative_path::{relative_folder, resolve_relative_path, rewrite_relative_urls};
 
 /// Maximum number of imported files.
 const MAX_IMPORTS: usize = 500;
@@ -49,8 +49,16 @@ fn load_statements(
     imported: &mut Vec<String>,
 ) -> Result<Vec<LocatedStatement>, LessFault> {
     imported.push(path.to_owned());
-    let parsed = parse_style_sheet(path, text)?;
-    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let folder_of = |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+    let folder = folder_of(path);
+    let way = relative_folder(&folder_of(imported.first().map_or(path, String::as_str)), &folder);
+    // Addresses are relative to the file that has them, as with the option `rewriteUrls` of LESS.
+    let parsed = match way.as_str() {
+        "" => parse_style_sheet(path, text)?,
+        way => {
+            parse_style_sheet(path, &rewrite_relative_urls(text, |file| format!("{way}{file}")))?
+        }
+    };
     let mut statements = Vec::new();
     for located in parsed {
         let LessStatement::Import { target, is_optional, .. } = &located.statement else {
@@ -62,7 +70,7 @@ fn load_statements(
             continue;
         }
         let fault = |reason| LessFault { file: path.to_owned(), line: located.line, reason };
-        let relative = resolve_relative_path(folder, target);
+        let relative = resolve_relative_path(&folder, target);
         let candidates = [relative.clone(), format!("{relative}.less"), format!("{relative}.css")];
         match candidates.iter().find_map(|candidate| files.get_key_value(candidate)) {
             Some((file, _)) if imported.contains(file) => {}
@@ -316,6 +324,24 @@ mod tests {
             "c { d: e; } x { y: 1px; }"
         );
         assert!(compile_less(&files, "bad.less").unwrap_err().reason.contains("none"));
+    }
+
+    #[test]
+    fn addresses_in_imported_files_stay_relative_to_these() {
+        let files = [
+            ("styles/a.less", "@import 'base/b'; a { b: url(c.svg); }"),
+            (
+                "styles/base/b.less",
+                "@p: \"x\"; b { c: url('../../resources/d.woff?#e'); f: url(\"@{p}/g\"); h: url(/i); }",
+            ),
+        ];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+        let compiled = compile_less(&files, "styles/a.less").unwrap();
+        let compiled = compiled.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            compiled,
+            "b { c: url('base/../../resources/d.woff?#e'); f: url(\"x/g\"); h: url(/i); } a { b: url(c.svg); }"
+        );
     }
 
     #[test]
