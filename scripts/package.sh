@@ -62,6 +62,9 @@ fill_tree() { # folder
   sed 's#(docs/#(#g' README.md >"$tree/share/doc/tympan/README.md"
   gzip -9nc CHANGELOG.md >"$tree/share/doc/tympan/changelog.gz"
   install -m 644 src/command/demo.any "$tree/share/doc/tympan/examples/dispatcher.any"
+  install -d "$tree/share/tympan/monitoring/grafana"
+  install -m 644 monitoring/alerts.yml "$tree/share/tympan/monitoring"
+  install -m 644 monitoring/grafana/*.json "$tree/share/tympan/monitoring/grafana"
   (cd docs && find tutorials guides runbooks concepts reference formats compat pictures -type f | sort | tar -cf - -T -) |
     tar -xf - -C "$tree/share/doc/tympan"
   scripts/package/licenses.py >"$tree/share/doc/tympan/copyright"

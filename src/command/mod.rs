@@ -5,6 +5,7 @@ mod activation;
 mod assets;
 mod backup;
 mod blobs;
+mod certificate_metrics;
 mod config;
 mod demo;
 mod demo_portal;

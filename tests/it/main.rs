@@ -50,6 +50,7 @@ mod lost_flush;
 mod maintenance;
 mod manual;
 mod members;
+mod monitoring;
 mod mounts;
 mod offload;
 mod openapi;
