@@ -75,6 +75,7 @@ mod sources;
 mod staging;
 mod stalled;
 mod stored_samples;
+mod support_bundle;
 mod timing;
 mod type_names;
 mod unlogged;
