@@ -179,6 +179,7 @@ fn dashboards_and_alerts_find_their_metrics() {
     let [author, publish, dispatcher] = Demo::prepare(&home);
     let dispatcher_admin = free_address();
     let settings = format!("[dispatcher.admin]\naddress = \"{dispatcher_admin}\"\n");
+    std::fs::create_dir_all(home.join("dispatcher")).unwrap();
     std::fs::write(home.join("dispatcher/tympan.toml"), settings).unwrap();
     let demo = Demo::start_at(&home, author, publish, dispatcher);
     let mut targets: Vec<String> =
