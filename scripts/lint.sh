@@ -18,6 +18,12 @@ done
 scripts/duplicate_crates.sh
 if cargo deny --version >/dev/null 2>&1; then
   cargo deny --log-level error check bans licenses sources
+  # Its data base is on the network: a machine without one checks the rest.
+  if cargo deny fetch db >/dev/null 2>&1; then
+    cargo deny --log-level error check advisories --disable-fetch
+  else
+    echo "lint: the data base of vulnerabilities cannot be fetched, so it was not asked"
+  fi
 else
-  echo "lint: cargo-deny is not installed, so licenses and sources were not checked"
+  echo "lint: cargo-deny is not installed, so licenses, sources and vulnerabilities were not checked"
 fi

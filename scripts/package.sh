@@ -62,9 +62,13 @@ fill_tree() { # folder
   sed 's#(docs/#(#g' README.md >"$tree/share/doc/tympan/README.md"
   gzip -9nc CHANGELOG.md >"$tree/share/doc/tympan/changelog.gz"
   install -m 644 src/command/demo.any "$tree/share/doc/tympan/examples/dispatcher.any"
-  (cd docs && find tutorials guides concepts reference formats compat pictures -type f | sort | tar -cf - -T -) |
+  install -d "$tree/share/tympan/monitoring/grafana"
+  install -m 644 monitoring/alerts.yml "$tree/share/tympan/monitoring"
+  install -m 644 monitoring/grafana/*.json "$tree/share/tympan/monitoring/grafana"
+  (cd docs && find tutorials guides runbooks concepts reference formats compat pictures -type f | sort | tar -cf - -T -) |
     tar -xf - -C "$tree/share/doc/tympan"
   scripts/package/licenses.py >"$tree/share/doc/tympan/copyright"
+  scripts/package/sbom.py "$version" >"$tree/share/doc/tympan/sbom.cdx.json"
   find "$tree" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 }
 
@@ -162,6 +166,8 @@ if [ $# -eq 0 ]; then
 fi
 mkdir "$work/root"
 fill_tree "$work/root/usr"
+install -m 644 "$work/root/usr/share/doc/tympan/sbom.cdx.json" "$package_dir/$name.cdx.json"
+echo "package: $package_dir/$name.cdx.json"
 for part in "${parts[@]}"; do
   case $part in
     deb) make_deb ;;

@@ -74,6 +74,8 @@ if [ "$purpose" = test ]; then
   need identify imagemagick "reads and makes pictures"
   need restic restic "reads, checks and restores backups"
   need nginx nginx-light "serves exported pages"
+  # With promtool, which checks metrics, alert rules and their tests. 60 MB to download.
+  need prometheus prometheus "scrapes the roles, for the dashboards and alerts"
   # Mounts snapshots where the kernel has /dev/fuse; tests of it say so where it does not mount.
   need fusermount3 fuse3 "mounts snapshots"
   [ -x /usr/sbin/sshd ] || add openssh-server "keeps vaults over SFTP"
@@ -133,7 +135,7 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
   apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null ||
     stop "they cannot be installed, see above: connect to the network, or install them by hand: apt-get install ${packages[*]}"
   # A freshly installed server starts by itself; tests and bench start their own.
-  for service in nginx varnish ssh; do
+  for service in nginx varnish ssh prometheus; do
     case " ${packages[*]} " in
       *" $service-light "* | *" $service "* | *" open$service-server "*)
         if command -v service >/dev/null 2>&1; then service "$service" stop >/dev/null 2>&1 || true; fi ;;

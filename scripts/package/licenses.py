@@ -35,23 +35,33 @@ def license_files(folder, depth):
     return found
 
 
-def compiled_crates():
-    """Yields each crate of others that is compiled into the programs."""
+def compiled_packages():
+    """Returns the packages of all crates that are compiled into the programs, by their ids, with the ids that each
+    depends on, and the ids of the project's own."""
     command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", host_platform()]
     metadata = json.loads(subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.PIPE).stdout)
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     members = set(metadata["workspace_members"])
     waiting = [id for id in members if packages[id]["name"] in PROGRAMS]
-    seen = set(waiting)
+    dependencies = {id: [] for id in waiting}
     while waiting:
-        for dependency in nodes[waiting.pop()]["deps"]:
+        id = waiting.pop()
+        for dependency in nodes[id]["deps"]:
             is_compiled = any(kind["kind"] is None for kind in dependency["dep_kinds"])
             is_macro = any("proc-macro" in target["kind"] for target in packages[dependency["pkg"]]["targets"])
-            if is_compiled and not is_macro and dependency["pkg"] not in seen:
-                seen.add(dependency["pkg"])
-                waiting.append(dependency["pkg"])
-    for id in seen - members:
+            if is_compiled and not is_macro:
+                dependencies[id].append(dependency["pkg"])
+                if dependency["pkg"] not in dependencies:
+                    dependencies[dependency["pkg"]] = []
+                    waiting.append(dependency["pkg"])
+    return {id: packages[id] for id in dependencies}, dependencies, members
+
+
+def compiled_crates():
+    """Yields each crate of others that is compiled into the programs."""
+    packages, _, members = compiled_packages()
+    for id in packages.keys() - members:
         package = packages[id]
         folder = Path(package["manifest_path"]).parent
         depth = 4 if package["links"] or package["name"].endswith("-sys") else 1
@@ -101,4 +111,5 @@ def main():
         out.write(f"{'-' * 80}\n{text}\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

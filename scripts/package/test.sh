@@ -54,7 +54,8 @@ inside() {
 step "installed"
 inside dpkg --install /first.deb >"$work/log" 2>&1 || { cat "$work/log"; fail "the package is not installed"; }
 for file in usr/bin/tympan usr/bin/tympan-lab usr/lib/systemd/system/tympan-dispatcher@.socket \
-  usr/share/bash-completion/completions/tympan usr/share/man/man1/tympan-author.1.gz usr/share/doc/tympan/copyright; do
+  usr/share/bash-completion/completions/tympan usr/share/man/man1/tympan-author.1.gz usr/share/doc/tympan/copyright \
+  usr/share/doc/tympan/sbom.cdx.json usr/share/tympan/monitoring/alerts.yml; do
   [ -e "$root/$file" ] || fail "\`/$file\` is missing"
 done
 grep -q '^tympan:' "$root/etc/passwd" || fail "there is no user"

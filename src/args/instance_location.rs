@@ -76,6 +76,20 @@ impl HomeOrUrlArgs {
     }
 }
 
+/// Options of `tympan status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) remote: RemoteInstanceArgs,
+    /// Writes an archive for support instead: versions, health, metrics, settings, findings of `doctor`, sizes and the
+    /// ends of the logs, without secrets. The file must not exist.
+    #[arg(long, value_name = "FILE.zip", requires = "home", conflicts_with = "json")]
+    pub(crate) bundle: Option<PathBuf>,
+    /// For the archive: the home of the instance, on this machine.
+    #[arg(long, value_name = "DIR", requires = "bundle")]
+    pub(crate) home: Option<PathBuf>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RemoteInstanceArgs {
     /// Prints JSON.

@@ -34,7 +34,7 @@ pub(crate) use assets::{AssetMountCommand, AssetsCommand, OnOffSwitch};
 pub(crate) use blobs::{BlobsArgs, BlobsCommand, PromoteBlobsArgs};
 pub(crate) use config::{ConfigCommand, ConfigShowArgs, ConfigSourceArgs};
 pub(crate) use instance_location::{
-    HomeOrInstanceArgs, HomeOrUrlArgs, InstanceLoginArgs, RemoteInstanceArgs,
+    HomeOrInstanceArgs, HomeOrUrlArgs, InstanceLoginArgs, RemoteInstanceArgs, StatusArgs,
 };
 pub(crate) use jobs::JobsCommand;
 pub(crate) use package::{IndexCommand, PackageCommand};
@@ -150,8 +150,10 @@ pub(crate) enum TympanCommand {
     )]
     Completions(CompletionsArgs),
     /// Prints the health of a running instance, with reasons.
-    #[command(after_help = "Example: tympan status --url http://127.0.0.1:4502")]
-    Status(RemoteInstanceArgs),
+    #[command(
+        after_help = "Examples: tympan status --url http://127.0.0.1:4502\n          tympan status --url http://127.0.0.1:4502 --token-file token --bundle support.zip --home /srv/author"
+    )]
+    Status(StatusArgs),
     /// Reads a PDF from standard input and writes its text; used by the full-text index.
     #[command(name = READ_PDF_COMMAND, hide = true)]
     ReadPdf,

@@ -66,15 +66,27 @@ fn show_settings(arguments: &ConfigShowArgs) -> CommandOutcome {
         return print_json(&settings);
     }
     for setting in &settings {
-        say!(
-            "{} = {}  # {}; {}",
-            setting.key,
-            setting.value,
-            origin_text(setting, &file.name),
-            setting.summary
-        );
+        say!("{}", setting_line(setting, &file.name));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the settings of a home, as `tympan config show` prints them: without secrets.
+///
+/// # Errors
+/// If the file has faults or cannot be read.
+pub(crate) fn shown_settings_text(home: &Path) -> Result<String, CommandFault> {
+    let source = ConfigSourceArgs { home: Some(home.to_owned()), settings: None };
+    let file = read_source(&source)?;
+    parse_config_text(&file.name, &file.text).map_err(CommandFault::usage)?;
+    let settings = list_settings(&ConfigReference::of::<TympanConfig>(), &file.text, &[])
+        .map_err(CommandFault::usage)?;
+    Ok(settings.iter().map(|setting| setting_line(setting, &file.name) + "\n").collect())
+}
+
+fn setting_line(setting: &ConfigSetting, file: &str) -> String {
+    let origin = origin_text(setting, file);
+    format!("{} = {}  # {origin}; {}", setting.key, setting.value, setting.summary)
 }
 
 fn origin_text(setting: &ConfigSetting, file: &str) -> String {

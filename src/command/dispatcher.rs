@@ -30,6 +30,7 @@ use tympan_web::log_file::LogFile;
 
 use crate::args;
 use crate::args::DispatcherCommand;
+use crate::command::certificate_metrics::certificate_metrics;
 use crate::command::pair;
 use crate::command::process_signals::ProcessSignals;
 use crate::command::runtime::create_runtime;
@@ -265,6 +266,7 @@ pub(crate) fn open_embedded_dispatcher(
     let redirecting = rest.dispatcher.https_redirect.clone();
     let https_redirect = redirecting.address.map(bound).transpose()?;
     let dispatcher = open_dispatcher(loaded.config, &rest.dispatcher, logs, Some(&pairs))?;
+    add_metrics_sources(&dispatcher, &files.settings);
     Ok(EmbeddedDispatcher {
         address: listener.local_addr().unwrap_or(listen),
         admin_address: admin.as_ref().and_then(|admin| admin.local_addr().ok()),
@@ -332,6 +334,25 @@ fn open_dispatcher(
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }
 
+/// Adds the metrics of the process and of the certificates. The settings are read again each time, as they may have been
+/// reloaded.
+fn add_metrics_sources(dispatcher: &Dispatcher, settings: &DispatcherSettingsFile) {
+    dispatcher.add_metrics_source(tympan_server::process_metrics);
+    let (DispatcherSettingsFile::Required(file) | DispatcherSettingsFile::Optional(file)) =
+        settings
+    else {
+        return;
+    };
+    let file = file.clone();
+    dispatcher.add_metrics_source(move || {
+        // Not by `read_config_file`, which would warn of the same keys each time.
+        let settings: crate::config::TympanConfig =
+            tympan_home::read_toml_file(&file).unwrap_or_default();
+        let certificates = front_settings(&settings).certificate;
+        certificate_metrics(certificates.into_iter().map(|certificate| certificate.chain))
+    });
+}
+
 /// Accepts flush requests with the key of a flush pair.
 fn flush_keys(pairs: &Path) -> FlushKeys {
     let pairs = HomePairs::in_dir(pairs.to_owned());
@@ -393,6 +414,7 @@ fn serve_until_signal(
             placement.log_dir.as_deref(),
             placement.pairs_dir.as_deref(),
         )?;
+        add_metrics_sources(&dispatcher, &files.settings);
         // Only now, since the serving process must continue if one of the steps above fails.
         let sockets = sockets.acquire().await.map_err(socket_fault)?;
         let address = sockets.visitors.local_addr().unwrap_or(listen);

@@ -1,5 +1,6 @@
 //! `tympan doctor`: examines a machine and a home, and says what to do.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,20 +29,43 @@ pub(crate) fn run_doctor(arguments: &DoctorArgs) -> CommandOutcome {
             .map_err(|error| CommandFault::cannot_run(format!("cannot write JSON: {error}")))?;
         say!("{text}");
     } else {
-        for finding in &findings {
-            let level = match finding.level {
-                DiagnosisLevel::Ok => "ok",
-                DiagnosisLevel::Warning => "warning",
-                DiagnosisLevel::Error => "error",
-            };
-            say!("{level:<8}{}: {}", finding.check, finding.message);
-            if let Some(advice) = &finding.advice {
-                say!("        to do: {advice}");
-            }
-        }
+        say!("{}", findings_text(&findings).trim_end());
     }
     let is_sound = findings.iter().all(|finding| finding.level != DiagnosisLevel::Error);
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
+}
+
+/// Returns the findings about a home, as the command prints them.
+///
+/// # Errors
+/// If the command cannot run.
+pub(crate) fn diagnose_home_text(home: &Path) -> Result<String, CommandFault> {
+    let arguments = DoctorArgs {
+        home: Some(home.to_owned()),
+        role: None,
+        listen: None,
+        database: None,
+        json: false,
+    };
+    let findings = create_runtime(4)?.block_on(collect_findings(&arguments, SystemTime::now()));
+    Ok(findings_text(&findings))
+}
+
+fn findings_text(findings: &[DiagnosisFinding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let level = match finding.level {
+            DiagnosisLevel::Ok => "ok",
+            DiagnosisLevel::Warning => "warning",
+            DiagnosisLevel::Error => "error",
+        };
+        // Writing to a string cannot fail.
+        writeln!(text, "{level:<8}{}: {}", finding.check, finding.message).ok();
+        if let Some(advice) = &finding.advice {
+            writeln!(text, "        to do: {advice}").ok();
+        }
+    }
+    text
 }
 
 async fn collect_findings(arguments: &DoctorArgs, now: SystemTime) -> Vec<DiagnosisFinding> {

@@ -35,6 +35,7 @@ use tympan_web::listen::{
 use tympan_web::listener_certificate::ListenerCertificate;
 
 use crate::args;
+use crate::command::certificate_metrics::certificate_metrics;
 use crate::command::export::start_export;
 use crate::command::process_signals::ProcessSignals;
 use crate::command::renderer::{create_plain_renderer, image_options};
@@ -263,6 +264,8 @@ pub(crate) async fn start_instance(
         tympan_blobs::format_blob_metrics(role, &buckets, composite.as_deref())
     });
     instance.add_metrics_source(connection_metrics_source(Arc::clone(&front.counters)));
+    let chain = config.listen.tls_certificate.clone();
+    instance.add_metrics_source(move |_| certificate_metrics(chain.clone()));
     instance.set_guest_notes(sharing.guest_note_sources());
     let exports = role == InstanceRole::Publish && {
         let key = read_or_create_replication_key(&plan.key_dir).map_err(home_fault)?;

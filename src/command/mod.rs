@@ -5,6 +5,7 @@ mod activation;
 mod assets;
 mod backup;
 mod blobs;
+mod certificate_metrics;
 mod config;
 mod demo;
 mod demo_portal;
@@ -27,6 +28,7 @@ mod runtime;
 mod service;
 mod service_manager;
 mod site;
+mod support_bundle;
 mod user;
 
 pub(crate) use backup::{user_config_dir, vault_access, vault_cache_dir};
@@ -88,7 +90,10 @@ pub(crate) fn run_command(arguments: TympanArgs) -> CommandOutcome {
         TympanCommand::ManPages { dir } => {
             tympan_terminal::write_man_pages(TympanArgs::command(), &dir)
         }
-        TympanCommand::Status(remote) => remote_instance::print_instance_status(&remote),
+        TympanCommand::Status(status) => match &status.bundle {
+            Some(bundle) => support_bundle::write_support_bundle(&status, bundle),
+            None => remote_instance::print_instance_status(&status.remote),
+        },
         TympanCommand::RenderImages => rendition_process::run_rendition_process(),
         TympanCommand::RunTool(tool) => rendition_process::run_bounded_tool(&tool),
         TympanCommand::RenderFile(arguments) => rendition_process::render_file(&arguments),

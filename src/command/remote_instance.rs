@@ -94,13 +94,14 @@ pub(crate) fn encode_form<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str
 struct RemoteResponse {
     uri: String,
     status: StatusCode,
+    body: Bytes,
     json: Value,
 }
 
 impl RemoteResponse {
     /// Returns the JSON of a successful response.
     fn into_success(self) -> Result<Value, CommandFault> {
-        let Self { uri, status, json } = self;
+        let Self { uri, status, json, body: _ } = self;
         if status.is_success() {
             return Ok(json);
         }
@@ -124,6 +125,12 @@ pub(crate) fn send_form(
     form: &str,
 ) -> Result<Value, CommandFault> {
     send_request(remote, method, path, FORM_MEDIA_TYPE, form.to_owned())?.into_success()
+}
+
+/// Returns the text at a path, also that of a response with an error.
+pub(crate) fn fetch_text(remote: &RemoteInstanceArgs, path: &str) -> Result<String, CommandFault> {
+    let response = send_request(remote, Method::GET, path, FORM_MEDIA_TYPE, String::new())?;
+    Ok(String::from_utf8_lossy(&response.body).into_owned())
 }
 
 /// Sends JSON and returns the JSON response.
@@ -219,6 +226,6 @@ fn send_request(
             })?
             .to_bytes();
         let json = serde_json::from_slice(&body).unwrap_or_default();
-        Ok(RemoteResponse { uri, status, json })
+        Ok(RemoteResponse { uri, status, body, json })
     })
 }

@@ -255,13 +255,19 @@ impl Demo {
         link.trim().to_owned()
     }
 
-    /// Returns the address of publish's admin listener, as the greeting tells it.
+    /// Returns the URL of publish's admin listener.
     pub(crate) fn publish_admin(&self) -> String {
+        format!("http://{}", self.admin_address("publish"))
+    }
+
+    /// Returns the address of the admin listener of a role, as the greeting tells it.
+    pub(crate) fn admin_address(&self, role: &str) -> String {
         let greeting = self.running.greeting.lines();
         let line = greeting
             .filter(|line| line.starts_with("monitoring "))
-            .find(|line| line.contains("of publish"));
-        line.unwrap().split_whitespace().nth(1).unwrap().to_owned()
+            .find(|line| line.contains(&format!("of {role}")));
+        let url = line.unwrap().split_whitespace().nth(1).unwrap();
+        url.trim_start_matches("http://").to_owned()
     }
 
     /// Posts a form to the author as its first user.

@@ -76,6 +76,17 @@ struct DispatcherShared {
     started_at: Instant,
     /// The counters of the visitor listeners.
     connection_counters: Mutex<Vec<Arc<ListenerCounters>>>,
+    metrics_sources: MetricsSources,
+}
+
+/// The metrics of the surroundings, such as the process.
+#[derive(Default)]
+struct MetricsSources(RwLock<Vec<Box<dyn Fn() -> String + Send + Sync>>>);
+
+impl std::fmt::Debug for MetricsSources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MetricsSources")
+    }
 }
 
 /// The tasks that run besides requests.
@@ -116,7 +127,13 @@ impl Dispatcher {
             background: Mutex::default(),
             started_at: Instant::now(),
             connection_counters: Mutex::default(),
+            metrics_sources: MetricsSources::default(),
         })))
+    }
+
+    /// Adds a source to the metrics, which returns Prometheus text. It may read small files.
+    pub fn add_metrics_source(&self, source: impl Fn() -> String + Send + Sync + 'static) {
+        self.0.metrics_sources.0.write().push(Box::new(source));
     }
 
     /// Switches new requests to another configuration, and trusts the renders that `trust` accepts; running requests
@@ -298,6 +315,7 @@ impl Dispatcher {
     pub fn prometheus_metrics(&self) -> String {
         let mut text = self.current_state().format_metrics();
         connections_to_text(&mut text, &self.0.connection_counters.lock());
+        text.extend(self.0.metrics_sources.0.read().iter().map(|source| source()));
         text
     }
 }

@@ -44,6 +44,7 @@ pub use login::{
 };
 pub use observe::connection_metrics::connection_metrics_source;
 pub use observe::pool::PoolState;
+pub use observe::process_metrics::process_metrics;
 pub use page::headers::{PageHeaderError, PageHeaders};
 pub use page::image_render::ExportImageRenderer;
 pub use page::image_service::ImageOptions;

@@ -1,6 +1,7 @@
 //! `/health`, `/health/ready` and `/metrics`: served without the pool that renders pages.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -15,6 +16,7 @@ use tympan_web::listen::ConnectionPeer;
 use tympan_web::request_head::is_addressed_by_ip;
 use tympan_web::request_histogram::RequestHistogram;
 
+use crate::observe::process_metrics::process_metrics;
 use crate::observe::readiness::{ReadinessScope, check_readiness};
 use crate::observe::readiness_probe::within_probe_timeout;
 use crate::{Instance, InstanceRole};
@@ -107,7 +109,8 @@ async fn health_response(
 }
 
 impl Instance {
-    /// Adds a source to `/metrics`. `source` takes the name of the role and returns Prometheus text. It must not block.
+    /// Adds a source to `/metrics`. `source` takes the name of the role and returns Prometheus text. It may read small
+    /// files, and runs on a blocking thread.
     pub fn add_metrics_source(&self, source: impl Fn(&str) -> String + Send + Sync + 'static) {
         self.external_metrics.add(Box::new(source));
     }
@@ -159,12 +162,40 @@ pub(crate) async fn serve_metrics(State(instance): State<Arc<Instance>>) -> Resp
     text.push_str(&crate::page::image::image_metrics(&instance, role));
     text.push_str(&crate::api::mount::mount_metrics(&instance, role));
     text.push_str(&crate::observe::pool_report::pool_metrics(&instance, role));
-    text.push_str(&instance.external_metrics.metrics_text(role));
-    // Runs on a blocking thread, because it lists the folder of open files, which can be long under load.
-    let process =
-        tokio::task::spawn_blocking(crate::observe::process_metrics::process_metrics).await;
-    text.push_str(&process.unwrap_or_default());
+    let report = check_readiness(&instance, ReadinessScope::AllParts).await;
+    text.push_str(&report.metrics_text(role));
+    // On a blocking thread, as sources read files, and the folder of open files can be long under load.
+    let blocking = tokio::task::spawn_blocking(move || {
+        let mut text = instance.external_metrics.metrics_text(role);
+        write_disk_metrics(&mut text, &instance.spool_folder, role);
+        text.push_str(&process_metrics());
+        text
+    });
+    let blocking = within_probe_timeout(blocking).await;
+    text.push_str(&blocking.and_then(Result::ok).unwrap_or_default());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// Writes the size and the free space of the disk of a folder in the home, unless the system does not tell them.
+fn write_disk_metrics(text: &mut String, folder: &Path, role: &str) {
+    let Ok(disk) = rustix::fs::statvfs(folder) else { return };
+    for (name, help, blocks) in [
+        ("size", "Size of the disk of the home.", disk.f_blocks),
+        (
+            "free",
+            "Free space on the disk of the home; when it ends, changes are refused with a status of 507.",
+            disk.f_bavail,
+        ),
+    ] {
+        let name = format!("tympan_home_disk_{name}_bytes");
+        let bytes = blocks.saturating_mul(disk.f_frsize);
+        // Writing to a string cannot fail.
+        write!(
+            text,
+            "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{role=\"{role}\"}} {bytes}\n"
+        )
+        .ok();
+    }
 }
 
 /// Writes the request latency histogram.

@@ -11,6 +11,8 @@
 //!
 //! Not here: who may see the reasons, which `health` decides.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -65,6 +67,32 @@ impl ReadinessReport {
         }
         let is_well = self.0.iter().all(|(_, condition)| *condition == ComponentHealth::Healthy);
         if is_well { "ok" } else { "warn" }
+    }
+
+    /// Returns the health of all components as Prometheus text: for each level of each component whether it is the
+    /// present one. Checks of one name are one component.
+    pub(crate) fn metrics_text(&self, role: &str) -> String {
+        let mut components: BTreeMap<&str, &str> = BTreeMap::new();
+        for (name, condition) in &self.0 {
+            let level = components.entry(name).or_insert("ok");
+            if *level == "ok" || condition.level() == "fail" {
+                *level = condition.level();
+            }
+        }
+        let name = "tympan_health_check";
+        let mut text = format!(
+            "# HELP {name} 1 for the present level of a check of `/health`, which has the reason, 0 for the \
+             others.\n# TYPE {name} gauge\n"
+        );
+        for (check, present) in components {
+            for level in ["ok", "warn", "fail"] {
+                let value = u8::from(level == present);
+                let labels = format!("role=\"{role}\",check=\"{check}\",level=\"{level}\"");
+                // Writing to a string cannot fail.
+                writeln!(text, "{name}{{{labels}}} {value}").ok();
+            }
+        }
+        text
     }
 
     /// Describes all components with the reasons.
@@ -246,5 +274,25 @@ mod tests {
             let report = ReadinessReport(checks);
             assert_eq!((report.status_code().as_u16(), report.worst_level()), (status, level));
         }
+    }
+
+    #[test]
+    fn checks_of_one_name_are_one_series_with_the_worst_level() {
+        let mount = |condition| ("mounts", condition);
+        let report = ReadinessReport(vec![
+            mount(ComponentHealth::Degraded("slow".to_owned())),
+            mount(ComponentHealth::Healthy),
+            ("content", ComponentHealth::Failed("gone".to_owned())),
+        ]);
+        let text = report.metrics_text("author");
+        let present: Vec<&str> = text.lines().filter(|line| line.ends_with(" 1")).collect();
+        assert_eq!(
+            present,
+            [
+                "tympan_health_check{role=\"author\",check=\"content\",level=\"fail\"} 1",
+                "tympan_health_check{role=\"author\",check=\"mounts\",level=\"warn\"} 1",
+            ]
+        );
+        assert_eq!(text.lines().count(), 2 + 2 * 3);
     }
 }
