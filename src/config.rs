@@ -19,7 +19,8 @@ use tympan_render::{BackendSection, FragmentsSection, LedgerSection};
 use tympan_render_export::ExportSection;
 use tympan_search::SearchSection;
 use tympan_server::{
-    LoginSection, PublishSection, QuerySection, ReceiveSection, Timing, WorkSection,
+    LoginSection, OperationsSection, PublishSection, QuerySection, ReceiveSection, Timing,
+    WorkSection,
 };
 use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::config::{AdminSection, ListenSection, LogsSection, OutgoingSection};
@@ -59,6 +60,7 @@ pub(crate) struct TympanConfig {
     pub(crate) logs: LogsSection,
     pub(crate) export: ExportSection,
     pub(crate) receive: ReceiveSection,
+    pub(crate) operations: OperationsSection,
     pub(crate) outgoing: OutgoingSection,
     pub(crate) workflows: WorkflowsSection,
 }

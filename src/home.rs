@@ -47,6 +47,11 @@ pub(crate) fn set_database_url_override(url: Option<&str>) {
     }
 }
 
+/// Returns the database of the command line or the environment, if there is one.
+pub(crate) fn database_url_override() -> Option<&'static str> {
+    DATABASE_URL_OVERRIDE.get().map(String::as_str)
+}
+
 /// Gives a bucket named on the command line precedence over the configured one.
 pub(crate) fn set_blob_url_override(url: Option<&str>) {
     if let Some(url) = url {

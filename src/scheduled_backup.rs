@@ -1,14 +1,16 @@
 //! Scheduled saves of an author: the configuration, and what the instance shows of them.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use tympan_backup::BackupRunRecord;
 use tympan_home::Home;
 use tympan_home_backup::{
-    BackupSection, SAVE_SCHEDULE_NAME, schedule_saves, scheduled_save_log, unschedule_saves,
+    BackupSection, SAVE_SCHEDULE_NAME, VaultContent, schedule_saves, scheduled_save_log,
+    unschedule_saves,
 };
 use tympan_jobs::JobWorker;
-use tympan_server::{BackupRun, Instance};
+use tympan_server::{BackupRun, Instance, SavedContent, SavedPage, SavedState};
 use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::args::vault::VaultLocationArgs;
@@ -42,6 +44,8 @@ pub(crate) async fn register_save_job(
     let cache_bytes = location.tree_cache_bytes();
     options.cache = vault_cache_dir(cache_bytes).map(|dir| (dir, cache_bytes));
     options.config_dir = user_config_dir();
+    let saved = HomeSavedContent(VaultContent::new(&home.dir, options.clone()));
+    instance.set_saved_content(Arc::new(saved));
     let status = schedule_saves(worker, &home_access(), home, options).await;
     let status = status.map_err(schedule_fault)?;
     instance.set_backup_schedule(SAVE_SCHEDULE_NAME);
@@ -49,6 +53,30 @@ pub(crate) async fn register_save_job(
     instance.add_health_check("backup", move || watched.current_fault(SystemTime::now()));
     instance.add_metrics_source(move |role| status.render_metrics(role));
     Ok(())
+}
+
+/// The pages in the vault, as the API shows them.
+struct HomeSavedContent(VaultContent);
+
+impl SavedContent for HomeSavedContent {
+    fn list_states(&self, limit: usize) -> Result<Vec<SavedState>, String> {
+        let states = self.0.list_states(limit).map_err(|error| error_chain_text(&error))?;
+        let states = states.into_iter().map(|state| SavedState {
+            id: state.id,
+            time: state.time.into(),
+            is_incomplete: state.is_incomplete,
+        });
+        Ok(states.collect())
+    }
+
+    fn list_names(&self, state: &str, path: &str) -> Result<Vec<String>, String> {
+        self.0.list_names(state, path).map_err(|error| error_chain_text(&error))
+    }
+
+    fn read_page(&self, state: &str, path: &str) -> Result<SavedPage, String> {
+        let page = self.0.read_page(state, path).map_err(|error| error_chain_text(&error))?;
+        Ok(SavedPage { docview: page.docview, has_files: page.has_files })
+    }
 }
 
 fn schedule_fault(error: tympan_home_backup::Error) -> CommandFault {

@@ -8,7 +8,7 @@ import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig, type Plugin } from "vite";
 
 const author = process.env.TYMPAN_AUTHOR ?? "http://127.0.0.1:4502";
-const screens = /^\/(login|sites|assets|editor|queue|versions|permissions|launches|users|packages|mounts|workflows|search)\.html(\/|\?|$)/;
+const screens = /^\/(login|sites|assets|editor|queue|versions|permissions|launches|users|packages|mounts|workflows|operations|search)\.html(\/|\?|$)/;
 
 /** Answers the deep links of the UI with its index page while developing, as the author does. */
 function deepLinks(): Plugin {
@@ -32,6 +32,8 @@ function scriptOf(module: string): string | null {
   if (/\/src\/(screens\/sites\/(UsedBy|references)|screens\/launches\/NewLaunch|form\/(text|value)\.ts)/.test(module)) return "shell";
   const choosesContent = /\/src\/(assets\/|fields\/TagsField|screens\/sites\/(TransferPage|listing|order)|parts\/(Picker|picker|Upload\w+|TransferItems|WindowedGrid|Columns?|Thumb|ViewSwitch)\.)/;
   if (choosesContent.test(module)) return "content";
+  // What all views for administrators share; each view has a script of its own.
+  if (/\/src\/screens\/operations\/(View|Chip|Figures|Ranks|words)/.test(module)) return "operations";
   const isOfScreen = /\/src\/(screens|richtext|fields|form|language)\/|\/src\/parts\/KeysHelp|node_modules\/(prosemirror|orderedmap|rope-sequence|w3c-keyname)/;
   return isOfScreen.test(module) ? null : "shell";
 }

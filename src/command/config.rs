@@ -1,5 +1,6 @@
 //! `tympan config`: shows, checks and explains the keys of `tympan.toml`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -7,9 +8,10 @@ use serde::Serialize;
 use tympan_home::{
     ConfigKeyInfo, ConfigOverride, ConfigReference, ConfigSetting, SettingOrigin, list_settings,
 };
+use tympan_server::EffectiveSetting;
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
-use crate::args::{ConfigCommand, ConfigShowArgs, ConfigSourceArgs};
+use crate::args::{ConfigCommand, ConfigShowArgs, ConfigSourceArgs, ServiceRole};
 use crate::config::{TympanConfig, check_config_text, list_renamed_keys, parse_config_text};
 
 /// The environment variable that names the database.
@@ -106,11 +108,7 @@ fn setting_overrides(arguments: &ConfigShowArgs) -> Vec<ConfigOverride> {
     };
     let address =
         |address: Option<std::net::SocketAddr>| address.map(|address| address.to_string());
-    let database = option("database.url", "--database", arguments.database.clone()).or_else(|| {
-        let value = std::env::var(DATABASE_VARIABLE).ok()?;
-        let origin = SettingOrigin::Environment { variable: DATABASE_VARIABLE.to_owned() };
-        Some(ConfigOverride { key: "database.url", value: format!("{value:?}"), origin })
-    });
+    let database = database_override(arguments.database.as_deref());
     [
         option("listen.address", "--listen", address(arguments.listen)),
         option("admin.address", "--admin-listen", address(arguments.admin_listen)),
@@ -120,6 +118,52 @@ fn setting_overrides(arguments: &ConfigShowArgs) -> Vec<ConfigOverride> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Returns the settings that an instance on a home uses, without secrets: those of its file, unless an option or the
+/// environment determines them. A file that cannot be read or is invalid yields none, as no instance starts with it.
+pub(crate) fn effective_settings(home: &Path, listen: SocketAddr) -> Vec<EffectiveSetting> {
+    let text = std::fs::read_to_string(home.join(tympan_home::CONFIG_FILE)).unwrap_or_default();
+    let reference = ConfigReference::of::<TympanConfig>();
+    let configured = parse_config_text("", &text).unwrap_or_default().listen.address;
+    let variable = std::env::var(DATABASE_VARIABLE).ok();
+    let given = crate::home::database_url_override().filter(|url| variable.as_deref() != Some(url));
+    let mut overrides: Vec<ConfigOverride> = database_override(given).into_iter().collect();
+    let usual = [ServiceRole::Author, ServiceRole::Publish].map(ServiceRole::default_address);
+    let is_default = configured.is_none() && usual.contains(&listen);
+    if configured != Some(listen) && !is_default {
+        let origin = SettingOrigin::Option { option: "--listen".to_owned() };
+        overrides.push(ConfigOverride {
+            key: "listen.address",
+            value: format!("{:?}", listen.to_string()),
+            origin,
+        });
+    }
+    let settings = list_settings(&reference, &text, &overrides).unwrap_or_default();
+    settings
+        .into_iter()
+        .map(|setting| EffectiveSetting {
+            source: (setting.origin != SettingOrigin::Default)
+                .then(|| origin_text(&setting, tympan_home::CONFIG_FILE)),
+            key: setting.key,
+            value: setting.value,
+            summary: setting.summary,
+        })
+        .collect()
+}
+
+/// Returns the database that an option or the environment determines.
+fn database_override(given: Option<&str>) -> Option<ConfigOverride> {
+    let (value, origin) = match given {
+        Some(value) => {
+            (value.to_owned(), SettingOrigin::Option { option: "--database".to_owned() })
+        }
+        None => {
+            let variable = DATABASE_VARIABLE.to_owned();
+            (std::env::var(DATABASE_VARIABLE).ok()?, SettingOrigin::Environment { variable })
+        }
+    };
+    Some(ConfigOverride { key: "database.url", value: format!("{value:?}"), origin })
 }
 
 /// The result of a check.

@@ -9,10 +9,12 @@ use std::time::SystemTime;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tympan_dispatcher::AdminSettings;
 use tympan_home::{
-    Home, create_private_dir, read_or_create_replication_key, write_private_file, write_secret_file,
+    Home, create_private_dir, random_text, read_or_create_replication_key, write_private_file,
+    write_secret_file,
 };
-use tympan_server::InstanceRole;
+use tympan_server::{DispatcherAdmin, InstanceRole};
 use tympan_site::SiteNeighbors;
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
@@ -202,6 +204,14 @@ fn instance_plan<'a>(
     }
 }
 
+/// Returns the admin listener of the dispatcher: any free local port, and a token for this run, which the author gets.
+fn dispatcher_admin() -> Result<AdminSettings, CommandFault> {
+    Ok(AdminSettings {
+        address: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        token: Some(random_text().map_err(home_fault)?),
+    })
+}
+
 /// Startup information that only this run has.
 struct DemoStartupInfo {
     /// The password of the first user, if it was created now.
@@ -225,8 +235,15 @@ async fn serve_demo(
     let dispatcher = dispatching::open_embedded_dispatcher(
         config,
         arguments.dispatcher,
-        Some(&arguments.home.join("dispatcher/logs")),
+        (Some(&arguments.home.join("dispatcher/logs")), dispatcher_admin()?),
     )?;
+    if let Some(address) = dispatcher.admin_address {
+        author_running.add_dispatcher(DispatcherAdmin {
+            name: "dispatcher".to_owned(),
+            url: format!("http://{address}"),
+            token: dispatcher.admin_token.clone(),
+        });
+    }
     let visitors = format!("{}://{}", dispatcher.scheme(), dispatcher.address);
     if let Some(address) = dispatcher.admin_address {
         say!("dispatcher reports its health and metrics on http://{address}");

@@ -16,9 +16,9 @@ use tympan_dispatcher::any_syntax::{
 use tympan_dispatcher::config::{DispatcherConfig, LoadedConfig};
 use tympan_dispatcher::log::DispatcherLog;
 use tympan_dispatcher::{
-    CertificateSettings, ComparedConfig, Dispatcher, DispatcherRuntime, DispatcherSettings,
-    ExplainedRequest, FlushKeys, FrontSettings, HttpsRedirectSettings, ListenerAddresses,
-    ListenerSocketError, ListenerSockets,
+    AdminSettings, CertificateSettings, ComparedConfig, Dispatcher, DispatcherRuntime,
+    DispatcherSettings, ExplainedRequest, FlushKeys, FrontSettings, HttpsRedirectSettings,
+    ListenerAddresses, ListenerSocketError, ListenerSockets,
 };
 use tympan_home::create_private_dir;
 use tympan_replicate::{HomePairs, PairKeyPurpose};
@@ -116,7 +116,8 @@ pub(crate) fn run_dispatcher_command(arguments: args::DispatcherArgs) -> Command
                     DispatcherSettingsFile::at_default_path,
                 ),
             };
-            let files = DispatcherConfigFiles { config, settings };
+            let default_admin = AdminSettings::default();
+            let files = DispatcherConfigFiles { config, settings, default_admin };
             let in_home = |name| home.as_ref().map(|home| home.join(name));
             let placement = DispatcherPlacement {
                 listen_address: arguments.listen,
@@ -139,6 +140,8 @@ fn environment_sources(root: Option<PathBuf>) -> ConfigSources {
 struct DispatcherConfigFiles {
     config: PathBuf,
     settings: DispatcherSettingsFile,
+    /// The admin listener, where the settings do not configure one.
+    default_admin: AdminSettings,
 }
 
 /// A file with the section `[dispatcher]`.
@@ -165,7 +168,7 @@ impl DispatcherConfigFiles {
     ) -> Result<(LoadedConfig, crate::config::TympanConfig, Vec<PathBuf>), CommandFault> {
         let loaded = load_for_serving(&self.config, &environment_sources(None))?;
         let mut all = loaded.files.clone();
-        let rest = match &self.settings {
+        let mut rest = match &self.settings {
             DispatcherSettingsFile::Required(file) | DispatcherSettingsFile::Optional(file) => {
                 all.push(file.clone());
                 let is_there =
@@ -177,6 +180,9 @@ impl DispatcherConfigFiles {
             }
             DispatcherSettingsFile::NotConfigured => crate::config::TympanConfig::default(),
         };
+        let admin = &mut rest.dispatcher.admin;
+        admin.address = admin.address.or(self.default_admin.address);
+        admin.token = admin.token.take().or_else(|| self.default_admin.token.clone());
         all.extend(front_settings(&rest).files().map(Path::to_owned));
         all.extend(rest.dispatcher.renders.files().map(Path::to_owned));
         Ok((loaded, rest, all))
@@ -232,6 +238,8 @@ pub(crate) struct EmbeddedDispatcher {
     pub(crate) address: SocketAddr,
     /// The address of the admin listener, if any.
     pub(crate) admin_address: Option<SocketAddr>,
+    /// The token of the admin listener, if any.
+    pub(crate) admin_token: Option<String>,
     dispatcher: Dispatcher,
     listener: std::net::TcpListener,
     admin: Option<std::net::TcpListener>,
@@ -242,17 +250,17 @@ pub(crate) struct EmbeddedDispatcher {
 }
 
 /// Opens a dispatcher and its sockets, with the `tympan.toml` next to its configuration. With a folder for logs it
-/// writes `dispatcher.log` and `access.log` there.
+/// writes `dispatcher.log` and `access.log` there. The admin listener is `default_admin` where the settings have none.
 ///
 /// # Errors
 /// With the role and address if a socket is in use, or with the configuration's findings.
 pub(crate) fn open_embedded_dispatcher(
     config: &Path,
     listen: SocketAddr,
-    logs: Option<&Path>,
+    (logs, default_admin): (Option<&Path>, AdminSettings),
 ) -> Result<EmbeddedDispatcher, CommandFault> {
     let settings = DispatcherSettingsFile::at_default_path(config.with_file_name("tympan.toml"));
-    let files = DispatcherConfigFiles { config: config.to_owned(), settings };
+    let files = DispatcherConfigFiles { config: config.to_owned(), settings, default_admin };
     let (loaded, rest, all) = files.read_all()?;
     let front = front_from_config(&rest)?;
     let bound = |address| {
@@ -270,6 +278,7 @@ pub(crate) fn open_embedded_dispatcher(
     Ok(EmbeddedDispatcher {
         address: listener.local_addr().unwrap_or(listen),
         admin_address: admin.as_ref().and_then(|admin| admin.local_addr().ok()),
+        admin_token: rest.dispatcher.admin.token.clone(),
         dispatcher,
         listener,
         admin,

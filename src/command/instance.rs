@@ -24,8 +24,8 @@ use tympan_render::{RenderMode, Renderer};
 use tympan_replicate::{HomePairs, OnOffTimeFollower, OnOffTimeHandler, Replicator};
 use tympan_search::SearchIndex;
 use tympan_server::{
-    Instance, InstanceOptions, InstanceRole, InstanceShortcut, LedgerUrlResolver, Logins,
-    PoolState, admin_router, connection_metrics_source, main_router, shorten_ledger_name,
+    DispatcherAdmin, Instance, InstanceOptions, InstanceRole, InstanceShortcut, LedgerUrlResolver,
+    Logins, PoolState, admin_router, connection_metrics_source, main_router, shorten_ledger_name,
 };
 use tympan_store::{PostgresStore, StateDatabase};
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
@@ -36,6 +36,7 @@ use tympan_web::listener_certificate::ListenerCertificate;
 
 use crate::args;
 use crate::command::certificate_metrics::certificate_metrics;
+use crate::command::config::effective_settings;
 use crate::command::export::start_export;
 use crate::command::process_signals::ProcessSignals;
 use crate::command::renderer::{create_plain_renderer, image_options};
@@ -99,6 +100,11 @@ impl RunningInstance {
         // A panic of the thread has been reported already.
         tokio::task::spawn_blocking(move || search.close()).await.ok();
         self.state.close().await;
+    }
+
+    /// Lets administrators see and flush a dispatcher.
+    pub(crate) fn add_dispatcher(&self, dispatcher: DispatcherAdmin) {
+        self.instance.add_dispatcher(dispatcher);
     }
 
     /// Returns a callback that reopens the logs, and reloads the certificate.
@@ -240,6 +246,10 @@ pub(crate) async fn start_instance(
         activation_versioning: config.versions.version_keeping(),
     };
     let instance = Instance::open(options, SystemTime::now()).map_err(|error| failed(&error))?;
+    for dispatcher in config.operations.dispatcher_admins().map_err(CommandFault::usage)? {
+        instance.add_dispatcher(dispatcher);
+    }
+    instance.set_effective_settings(effective_settings(&plan.home.dir, plan.listen));
     if let Some(mounts) = &mounts {
         instance.set_mounts(mounts.clone());
     }

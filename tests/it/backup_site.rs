@@ -1,6 +1,7 @@
 //! Backups of a repository through the program: beside its running author, by its URL, by schedule, and back again.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -222,6 +223,7 @@ fn an_author_saves_itself_by_schedule() {
     let find = |name: &str| bench.run("find", &[name]).status.success();
     wait_until("the edit is saved", || find("backed"));
     assert!(find("note"));
+    assert_a_page_is_restored(address, password.trim(), &find);
     // Each turn saves the folder, whether it changed or not.
     let turns = || {
         let log = fs::read_to_string(home.join("logs/backup.jsonl")).unwrap_or_default();
@@ -240,6 +242,33 @@ fn an_author_saves_itself_by_schedule() {
     let kept = list.len() - kept;
     assert!(kept <= 3, "{kept} snapshots of the folder are kept");
     assert!(home.join("logs/backup.jsonl").is_file());
+}
+
+/// A page that the vault has is shown there, and gets its saved content.
+fn assert_a_page_is_restored(address: SocketAddr, password: &str, find: &dyn Fn(&str) -> bool) {
+    let form = "./jcr:primaryType=cq:Page&./jcr:content/jcr:primaryType=cq:PageContent&./jcr:content/jcr:title=Kept";
+    let answer = post(address, password, "/content/kept_page", form);
+    assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
+    wait_until("the page is saved", || find("kept_page"));
+    let headers = [("Authorization", basic("admin", password))];
+    let view = |path: &str| {
+        let path = format!("/api/v1/operations/backup/{path}");
+        ask(address, "GET", &path, &headers, b"").unwrap()
+    };
+    // Old states are removed while this looks at one.
+    wait_until("the page is restored", || {
+        let states: Value = serde_json::from_slice(&view("states").body).unwrap_or_default();
+        let Some(state) = states["states"][0]["id"].as_str() else { return false };
+        let names = view(&format!("pages?state={state}&path=/content"));
+        let form = format!("state={state}&path=/content/kept_page");
+        let restored = post(address, password, "/api/v1/operations/backup/restore", &form);
+        names.text().contains("kept_page") && restored.status == 200
+    });
+    let content =
+        ask(address, "GET", "/content/kept_page/jcr:content.json", &headers, b"").unwrap();
+    let content: Value = serde_json::from_slice(&content.body).unwrap();
+    assert_eq!(content["jcr:title"], "Kept");
+    assert_eq!(content["cq:lastModifiedBy"], "admin");
 }
 
 /// Several turns of a repository and a folder have run.

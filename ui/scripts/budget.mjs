@@ -11,7 +11,7 @@ const KIB = 1024;
 const SHELL_LIMIT = 60 * KIB;
 /** What a screen adds to the shell. */
 const SCREEN_LIMIT = 150 * KIB;
-const SCREEN = /src\/screens\/(\w+)\/(?:Login|Sites|Assets|Editor|Queue|Versions|Permissions|Launches|Users|Packages|Mounts|Workflows|Search)\.svelte$/;
+const SCREEN = /src\/screens\/(\w+)\/(?:Login|Sites|Assets|Editor|Queue|Versions|Permissions|Launches|Users|Packages|Mounts|Workflows|Operations|Search)\.svelte$/;
 
 const { output } = await build({ logLevel: "warn", build: { write: false } });
 const files = new Map(output.map((file) => [file.fileName, file]));

@@ -19,8 +19,13 @@ export type Route =
   | { screen: "packages" }
   | { screen: "mounts" }
   | { screen: "workflows"; show: "inbox" | "models" | "failed" }
+  | { screen: "operations"; view: OperationsView }
   | { screen: "search"; text: string; path: string; type: string; facets: Record<string, string> }
   | { screen: "missing"; address: string };
+
+/** The views for administrators, in the order of their navigation. */
+export const OPERATIONS_VIEWS = ["jobs", "workflows", "replication", "caches", "performance", "backup", "health", "logs", "maintenance", "configuration"] as const;
+export type OperationsView = (typeof OPERATIONS_VIEWS)[number];
 
 /** The parameters by which assets are searched. */
 export const ASSET_FILTERS = ["words", "kind", "orientation", "size", "days", "tag", "state"] as const;
@@ -39,6 +44,10 @@ export function parseRoute(url: URL): Route {
   if (path === "/queue.html") return { screen: "queue" };
   if (path === "/packages.html") return { screen: "packages" };
   if (path === "/mounts.html") return { screen: "mounts" };
+  if (path === "/operations.html" || path.startsWith("/operations.html/")) {
+    const view = OPERATIONS_VIEWS.find((one) => path === operationsUrl(one)) ?? "jobs";
+    return { screen: "operations", view };
+  }
   if (path === "/workflows.html") {
     const show = query.get("show");
     return { screen: "workflows", show: show === "models" || show === "failed" ? show : "inbox" };
@@ -123,6 +132,11 @@ export function usersUrl(kind: "user" | "group", name: string | null = null): st
 /** Returns the URL of the inbox, of the workflow models, or of the failed steps. */
 export function workflowsUrl(show: "inbox" | "models" | "failed" = "inbox"): string {
   return show === "inbox" ? "/workflows.html" : `/workflows.html?show=${show}`;
+}
+
+/** Returns the URL of a view for administrators. */
+export function operationsUrl(view: OperationsView): string {
+  return `/operations.html/${view}`;
 }
 
 /** Returns the URL of a search. */

@@ -6,6 +6,7 @@ import * as editing from "./browser/editing.mjs";
 import * as editor from "./browser/editor.mjs";
 import * as looks from "./browser/looks.mjs";
 import * as mounts from "./browser/mounts.mjs";
+import * as operations from "./browser/operations.mjs";
 import * as pages from "./browser/pages.mjs";
 import * as publishing from "./browser/publishing.mjs";
 import * as queue from "./browser/queue.mjs";
@@ -16,4 +17,4 @@ import * as weight from "./browser/weight.mjs";
 import * as workflows from "./browser/workflows.mjs";
 import { run } from "./harness.mjs";
 
-await run({ ...session, ...sites, ...assets, ...editor, ...dialogs, ...editing, ...publishing, ...pages, ...weight, ...together, ...queue, ...mounts, ...workflows, ...consoles, ...looks });
+await run({ ...session, ...sites, ...assets, ...editor, ...dialogs, ...editing, ...publishing, ...pages, ...weight, ...together, ...queue, ...mounts, ...workflows, ...operations, ...consoles, ...looks });

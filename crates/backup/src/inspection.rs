@@ -37,6 +37,18 @@ pub fn find_path(
     Ok(node)
 }
 
+/// Lists the nodes directly in a folder; none for a file.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn list_folder(
+    IndexedVault { vault, index }: IndexedVault<'_>,
+    folder: &SnapshotNode,
+) -> Result<Vec<SnapshotNode>> {
+    let tree = folder.subtree.map(|tree| vault.read_tree(index, &tree)).transpose()?;
+    Ok(tree.map(|tree| tree.nodes).unwrap_or_default())
+}
+
 /// Visits everything below a folder, by path, until `visit` fails.
 ///
 /// # Errors

@@ -65,7 +65,8 @@ pub use copy::{CopyDepth, CopyReport, CopyTarget, copy_repository};
 pub use error::{Error, Result};
 pub use fault::BackupFault;
 pub use inspection::{
-    SnapshotChange, SnapshotDifference, diff_trees, find_path, walk_tree, write_file_content,
+    SnapshotChange, SnapshotDifference, diff_trees, find_path, list_folder, walk_tree,
+    write_file_content,
 };
 pub use mount::{MountAccess, UnmountOutcome, VaultMount, mount_vault};
 pub use object_id::VaultObjectId;

@@ -187,17 +187,7 @@ impl FlushService {
         // The agent may disconnect; a flush that has begun is completed.
         let (service, farm) = (Arc::clone(self), Arc::clone(farm));
         let name = farm.config.name.clone();
-        let flush_task = async move {
-            let event_number = service
-                .recorder
-                .log_event_for_siblings(&farm, FlushEvent::from_flush(&message))
-                .await?;
-            let result =
-                Arc::clone(&service).carry_out_flush(Arc::clone(&farm), message, Some(call)).await;
-            service.recorder.wait_for_siblings(&farm, event_number).await;
-            Ok::<_, EventLogError>(result)
-        };
-        match tokio::spawn(flush_task).await {
+        match tokio::spawn(service.flush_with_siblings(farm, message, Some(call))).await {
             Ok(Ok(Ok(()))) => {
                 self.metrics.increment(DispatcherCounter::Flushes);
                 flush_accepted_response()
@@ -208,6 +198,43 @@ impl FlushService {
                 own_response(StatusCode::INTERNAL_SERVER_ERROR)
             }
             Err(_panicked) => own_response(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+
+    /// Carries out a flush here and at the siblings; `call` is forwarded to the renders.
+    async fn flush_with_siblings(
+        self: Arc<Self>,
+        farm: Arc<FarmState>,
+        message: FlushMessage,
+        call: Option<UpstreamRequest>,
+    ) -> Result<std::io::Result<()>, EventLogError> {
+        let event = FlushEvent::from_flush(&message);
+        let event_number = self.recorder.log_event_for_siblings(&farm, event).await?;
+        let result = Arc::clone(&self).carry_out_flush(Arc::clone(&farm), message, call).await;
+        self.recorder.wait_for_siblings(&farm, event_number).await;
+        Ok(result)
+    }
+
+    /// Carries out a flush that an administrator requested, and returns true if it was successful; a failure is logged.
+    /// The flush is completed even if the caller stops waiting.
+    pub(crate) async fn flush_for_administrator(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        message: FlushMessage,
+    ) -> bool {
+        let (service, name) = (Arc::clone(self), farm.config.name.clone());
+        let task = tokio::spawn(service.flush_with_siblings(Arc::clone(farm), message, None));
+        match task.await {
+            Ok(Ok(Ok(()))) => {
+                self.metrics.increment(DispatcherCounter::Flushes);
+                true
+            }
+            Ok(Ok(Err(error))) => {
+                tracing::error!(farm = %name, reason = %error, "flush failed");
+                false
+            }
+            // Both are logged already.
+            Ok(Err(_)) | Err(_) => false,
         }
     }
 

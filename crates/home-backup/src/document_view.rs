@@ -15,7 +15,7 @@ use tympan_content_package::docview::{self, DocviewNamespaces};
 use tympan_store::ChunkStore;
 
 /// The name of the file with a document's nodes and values.
-const DOCVIEW_FILE: &str = ".content.xml";
+pub(crate) const DOCVIEW_FILE: &str = ".content.xml";
 const JCR_DATA: &str = "jcr:data";
 /// The path of an asset's original below the asset.
 const ORIGINAL_PATH: &str = "jcr:content/renditions/original";
@@ -165,7 +165,7 @@ fn value_file_path(
 }
 
 /// Returns the file name for a node name, as in FileVault: `_jcr_content` for `jcr:content`.
-fn file_name_of_node(name: &str) -> Vec<u8> {
+pub(crate) fn file_name_of_node(name: &str) -> Vec<u8> {
     let mut text = match name.split_once(':') {
         Some((prefix, local)) if !prefix.is_empty() => format!("_{prefix}_{local}"),
         _ if name.starts_with('_') && name.matches('_').count() > 1 => format!("_{name}"),
@@ -193,9 +193,55 @@ fn file_name_of_node(name: &str) -> Vec<u8> {
     text.into_bytes()
 }
 
+/// Returns the node name for a file name; `None` if the file name was shortened, or is that of no node.
+pub(crate) fn node_of_file_name(file: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(file).ok()?;
+    // A shortened name ends with a tilde and eight digits, and is nearly as long as a name may be.
+    let mark = file.len().checked_sub(9).and_then(|at| file.get(at));
+    if file.len() + 10 > MAX_FILE_NAME_BYTES && mark == Some(&b'~') {
+        return None;
+    }
+    let decoded = unescape_percent(text)?;
+    let name = match decoded.strip_prefix('_') {
+        Some(rest) if rest.starts_with('_') => rest.to_owned(),
+        Some(rest) => match rest.split_once('_') {
+            Some((prefix, local)) => format!("{prefix}:{local}"),
+            None => decoded,
+        },
+        None => decoded,
+    };
+    (file_name_of_node(&name) == file).then_some(name)
+}
+
+fn unescape_percent(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        if *first != b'%' {
+            bytes.push(*first);
+            rest = behind;
+            continue;
+        }
+        let digits = std::str::from_utf8(behind.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = behind.get(2..)?;
+    }
+    String::from_utf8(bytes).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_files_become_names_again() {
+        for name in ["en", "jcr:content", "_jcr_content", "_a", "50%", "a\nb", "..", "ü b", "a_b"]
+        {
+            assert_eq!(node_of_file_name(&file_name_of_node(name)).as_deref(), Some(name));
+        }
+        let long = file_name_of_node(&"ü".repeat(300));
+        assert_eq!(node_of_file_name(&long), None);
+    }
 
     #[test]
     fn names_become_names_of_files() {

@@ -21,6 +21,7 @@ mod restore;
 mod save_throttle;
 mod saved_clone;
 mod scheduled_save;
+mod vault_content;
 mod verify;
 
 pub use config::BackupSection;
@@ -37,4 +38,5 @@ pub use scheduled_save::{
     SAVE_SCHEDULE_NAME, ScheduledSaveOptions, ScheduledSaveStatus, schedule_saves,
     scheduled_save_log, unschedule_saves,
 };
+pub use vault_content::{VaultContent, VaultPage, VaultState};
 pub use verify::SnapshotVerification;

@@ -1,4 +1,5 @@
-//! The sections of `tympan.toml` about requests: `[login]`, `[work]`, `[query]`, `[timing]`, `[publish]`, `[receive]`.
+//! The sections of `tympan.toml` about requests: `[login]`, `[work]`, `[query]`, `[timing]`, `[publish]`, `[receive]`,
+//! `[operations]`.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,7 @@ use tympan_notation::{DurationText, error_chain_text};
 use tympan_web::ip_network::{InvalidNetwork, IpNetwork};
 
 use crate::instance::{TimingAudience, TimingDisclosure};
+use crate::known_dispatcher::DispatcherAdmin;
 use crate::page::headers::PageHeaders;
 use crate::query::budget::QueryBudgets;
 
@@ -142,6 +144,51 @@ impl WorkSection {
     /// Returns the maximum number of requests that wait for their turn.
     pub fn max_waiting(&self) -> usize {
         self.max_waiting.unwrap_or(DEFAULT_WORK_QUEUE_LENGTH)
+    }
+}
+
+/// The systems that the section *Operations* of the author's interface reaches.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct OperationsSection {
+    /// The dispatchers whose caches administrators see, explain and flush, by name; default none.
+    pub dispatchers: BTreeMap<String, DispatcherAdminSection>,
+}
+
+/// The admin listener of a dispatcher whose cache administrators of the author see, explain and flush.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DispatcherAdminSection {
+    /// The URL of the listener at `address` of the dispatcher's `[dispatcher.admin]`, such as `"http://10.0.0.9:8081"`.
+    /// Use `https` with a proxy of your own where the network in between is not trusted.
+    pub url: String,
+    /// The `token` of the dispatcher's `[dispatcher.admin]`. Default none: a dispatcher on this machine can be seen, and
+    /// none can be flushed.
+    #[schemars(extend("x-secret" = true))]
+    pub token: Option<String>,
+}
+
+impl OperationsSection {
+    /// Returns the admin listeners of the dispatchers.
+    ///
+    /// # Errors
+    /// With the URL that is not one of HTTP.
+    pub fn dispatcher_admins(&self) -> Result<Vec<DispatcherAdmin>, String> {
+        let admin = |(name, section): (&String, &DispatcherAdminSection)| {
+            let url = section.url.trim_end_matches('/');
+            let is_http = url.parse::<http::Uri>().is_ok_and(|uri| {
+                matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
+            });
+            if !is_http {
+                return Err(format!(
+                    "tympan.toml: [operations]: dispatchers.{name}: `{url}` is not a URL: write \
+                     `http://HOST:PORT`"
+                ));
+            }
+            let token = section.token.clone();
+            Ok(DispatcherAdmin { name: name.clone(), url: url.to_owned(), token })
+        };
+        self.dispatchers.iter().map(admin).collect()
     }
 }
 

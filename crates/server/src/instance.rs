@@ -25,14 +25,17 @@ use tympan_web::{access_log, request_log};
 
 use crate::backup_log::BackupLog;
 use crate::change_follower::ChangeFollowers;
+use crate::effective_settings::EffectiveSettings;
 use crate::export::static_export::StaticExport;
 use crate::failure::{RequestFailure, Result};
+use crate::known_dispatcher::KnownDispatchers;
 use crate::login::{LoginTokenScope, Logins, RequestIdentity, SessionUse};
 use crate::observe::external_health::ExternalHealthChecks;
 use crate::observe::external_metrics::ExternalMetrics;
 use crate::observe::metrics::{Metrics, increment};
 use crate::observe::pool::{AdmissionGate, ExternalPools};
 use crate::observe::readiness_probe::ReadinessProbes;
+use crate::observe::request_history::RequestHistory;
 use crate::observe::request_totals::RequestTotals;
 use crate::page::headers::PageHeaders;
 use crate::page::hot_response_cache::HotResponses;
@@ -40,6 +43,7 @@ use crate::page::image_service::ImageService;
 use crate::presence_board::PresenceBoard;
 use crate::query::budget::{QueryBudgets, QueryEngines};
 use crate::query::index_maintenance::maintain_indexes;
+use crate::saved_content::SavedContentSource;
 
 /// The purpose of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +170,7 @@ pub struct Instance {
     pub(crate) replication_key: String,
     pub(crate) home_pairs: HomePairs,
     pub(crate) spool_folder: PathBuf,
+    pub(crate) log_folder: PathBuf,
     pub(crate) work_gate: AdmissionGate,
     pub(crate) timing_disclosure: TimingDisclosure,
     pub(crate) body_timeout: Duration,
@@ -192,6 +197,11 @@ pub struct Instance {
     pub(crate) readiness_probes: ReadinessProbes,
     pub(crate) mounts: std::sync::OnceLock<tympan_mounts::MountService>,
     pub(crate) backup_log: BackupLog,
+    pub(crate) effective_settings: EffectiveSettings,
+    pub(crate) dispatchers: KnownDispatchers,
+    pub(crate) saved_content: SavedContentSource,
+    /// The requests of the last hour.
+    pub(crate) request_history: RequestHistory,
     /// Who has which page open in an editor.
     pub(crate) presence: PresenceBoard,
     /// The cache of responses that are served directly.
@@ -250,6 +260,7 @@ impl Instance {
             replication_key: options.replication_key,
             home_pairs: options.home_pairs,
             spool_folder: options.spool_folder,
+            log_folder: options.log_folder.clone(),
             work_gate: AdmissionGate::new(options.work_permits, options.max_waiting_work),
             timing_disclosure: options.timing_disclosure,
             body_timeout: options.body_timeout,
@@ -271,6 +282,10 @@ impl Instance {
             readiness_probes: ReadinessProbes::default(),
             mounts: std::sync::OnceLock::new(),
             backup_log: BackupLog::default(),
+            effective_settings: EffectiveSettings::default(),
+            dispatchers: KnownDispatchers::default(),
+            saved_content: SavedContentSource::default(),
+            request_history: RequestHistory::default(),
             presence: PresenceBoard::default(),
             hot_responses: std::sync::OnceLock::new(),
             guest_notes: std::sync::OnceLock::new(),

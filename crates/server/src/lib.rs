@@ -16,9 +16,11 @@ mod api;
 mod backup_log;
 mod change_follower;
 mod config;
+mod effective_settings;
 mod export;
 mod failure;
 mod instance;
+mod known_dispatcher;
 mod login;
 mod observe;
 mod package;
@@ -28,14 +30,17 @@ mod query;
 mod replication;
 mod resource_request;
 mod route;
+mod saved_content;
 mod write;
 
 pub use backup_log::BackupRun;
 pub use config::{
-    LoginSection, PublishSection, QuerySection, ReceiveSection, Timing, TimingAudienceName,
-    UserQuerySection, VisitorQuerySection, WorkSection,
+    DispatcherAdminSection, LoginSection, OperationsSection, PublishSection, QuerySection,
+    ReceiveSection, Timing, TimingAudienceName, UserQuerySection, VisitorQuerySection, WorkSection,
 };
+pub use effective_settings::EffectiveSetting;
 pub use instance::{Instance, InstanceOptions, InstanceRole, TimingAudience, TimingDisclosure};
+pub use known_dispatcher::DispatcherAdmin;
 pub use login::password_policy::check_new_password;
 pub use login::secret::ensure_shared_secret;
 pub use login::{
@@ -52,6 +57,7 @@ pub use page::shortcut::InstanceShortcut;
 pub use query::budget::QueryBudgets;
 pub use replication::ledger_url_resolver::{LedgerUrlResolver, shorten_ledger_name};
 pub use route::{admin_router, main_router};
+pub use saved_content::{SavedContent, SavedPage, SavedState};
 
 /// The migrations that bring a state database to the current tables of this crate;
 /// `StateDatabase::migrate_tables` runs each once.

@@ -101,6 +101,8 @@ fn author_router() -> Router<Arc<Instance>> {
         .route("/assets.html/{*path}", get(author_interface::serve_shell))
         .route("/mounts.html", get(author_interface::serve_shell))
         .route("/workflows.html", get(author_interface::serve_shell))
+        .route("/operations.html", get(author_interface::serve_shell))
+        .route("/operations.html/{*page}", get(author_interface::serve_shell))
         .route("/permissions.html/{*path}", get(author_interface::serve_shell))
         .route("/search.html", get(author_interface::serve_shell))
         .route("/users.html", get(author_interface::serve_shell))

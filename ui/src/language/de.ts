@@ -1,8 +1,10 @@
 import assets from "./de_assets";
+import operations from "./de_operations";
 
 /** The German texts of the UI, by the English text. The test `language` fails when one is missing. */
 const texts: Record<string, string> = {
   ...assets,
+  ...operations,
   "(empty)": "(leer)",
   "A component cannot be put into itself.": "Eine Komponente kann nicht in sich selbst liegen.",
   "A page cannot be moved below itself.": "Eine Seite kann nicht unter sich selbst verschoben werden.",

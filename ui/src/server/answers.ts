@@ -14,6 +14,7 @@ export interface Me {
   csrf: string | null;
   version: string;
   role: string;
+  isAdministrator: boolean;
 }
 
 /** `POST /login` */

@@ -11,6 +11,8 @@ import { router } from "./router.svelte";
 class Session {
   user = $state<string | null>(null);
   version = $state("");
+  /** True if no policy restricts the user. The server checks every request anyway. */
+  isAdministrator = $state(false);
   /** Set while the login dialog is open over a screen. */
   isExpired = $state(false);
   /** Returns true if the open screen has unsaved changes. */
@@ -27,6 +29,7 @@ class Session {
     const me = await whoAmI();
     this.user = me.user;
     this.version = me.version;
+    this.isAdministrator = me.isAdministrator;
   }
 
   async signIn(user: string, password: string): Promise<void> {

@@ -243,6 +243,62 @@ const SCREENS = [
       await page.getByLabel("Comment").fill("Reads well.");
     },
   },
+  { name: "operations-jobs", address: "/operations.html/jobs", ready: (page) => page.getByText("the password is wrong").waitFor() },
+  {
+    name: "operations-queue",
+    address: "/operations.html/jobs",
+    ready: async (page) => {
+      await page.getByRole("button", { name: "Settings" }).first().click();
+      await page.getByLabel("Jobs at once").waitFor();
+    },
+  },
+  {
+    name: "operations-workflows",
+    address: "/operations.html/workflows",
+    ready: async (page) => {
+      await page.getByRole("button", { name: "Diagram" }).click();
+      await page.getByRole("group", { name: "Diagram of Review" }).scrollIntoViewIfNeeded();
+    },
+  },
+  { name: "operations-replication", address: "/operations.html/replication", ready: (page) => page.getByText("Second publisher").waitFor() },
+  {
+    name: "operations-agent",
+    address: "/operations.html/replication",
+    ready: async (page) => {
+      await page.getByRole("button", { name: "Edit" }).first().click();
+      await page.getByLabel("Target").waitFor();
+    },
+  },
+  {
+    name: "operations-caches",
+    address: "/operations.html/caches",
+    ready: async (page) => {
+      await page.getByLabel("Address", { exact: true }).fill("/content/demo/en.html?a=b");
+      await page.getByRole("button", { name: "Explain" }).click();
+      await page.getByText("This address is not cached").waitFor();
+    },
+  },
+  {
+    name: "operations-performance",
+    address: "/operations.html/performance",
+    ready: async (page) => {
+      await page.getByRole("button", { name: /news/ }).click();
+      await page.getByRole("img", { name: /^Flame graph/ }).waitFor();
+    },
+  },
+  { name: "operations-backup", address: "/operations.html/backup", ready: (page) => page.getByText("cannot reach the vault").waitFor() },
+  {
+    name: "operations-restore",
+    address: "/operations.html/backup",
+    ready: async (page) => {
+      await page.getByRole("button", { name: "Restore a page" }).click();
+      await page.getByRole("list", { name: "Pages below" }).getByRole("button", { name: "demo" }).waitFor();
+    },
+  },
+  { name: "operations-logs", address: "/operations.html/logs", ready: (page) => page.getByText("3 lines").waitFor() },
+  { name: "operations-maintenance", address: "/operations.html/maintenance", ready: (page) => page.getByText("900 of 4,210 documents").waitFor() },
+  { name: "operations-health", address: "/operations.html/health", ready: (page) => page.getByText("something needs a look").waitFor() },
+  { name: "operations-configuration", address: "/operations.html/configuration", ready: (page) => page.getByText("5 settings").waitFor() },
   { name: "queue", address: "/queue.html", ready: (page) => page.getByText("3 items").waitFor() },
 ];
 

@@ -10,6 +10,7 @@ const VIEWS = [
   { name: "editor", address: `/editor.html${PAGE}.html`, ready: (page) => page.getByLabel("Description").waitFor(), data: ["changes", "page", "dialog"] },
   { name: "versions", address: `/versions.html${PAGE}`, ready: (page) => page.getByText("Where to sleep").waitFor(), data: ["versions", "versions/diff"] },
   { name: "queue", address: "/queue.html", ready: (page) => page.getByRole("region", { name: "Publish" }).waitFor(), data: ["queue"] },
+  { name: "operations", address: "/operations.html/jobs", ready: (page) => page.getByText("the password is wrong").waitFor(), data: ["operations/jobs"] },
 ];
 
 async function expectLight(world, view) {
@@ -44,3 +45,4 @@ export const the_first_view_of_sites_is_light = (world) => expectLight(world, VI
 export const the_first_view_of_the_editor_is_light = (world) => expectLight(world, VIEWS[1]);
 export const the_first_view_of_versions_is_light = (world) => expectLight(world, VIEWS[2]);
 export const the_first_view_of_the_queue_is_light = (world) => expectLight(world, VIEWS[3]);
+export const the_first_view_of_operations_is_light = (world) => expectLight(world, VIEWS[4]);

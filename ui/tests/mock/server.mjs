@@ -10,12 +10,13 @@ import { assetAnswer, multipart, processAsset, receiveChunk, sendRendition } fro
 import { batch, nodeOf } from "./batch.mjs";
 import { DIALOGS, INSERTABLE, node, PAGE, sampleContent, sampleQueue } from "./content.mjs";
 import { consoleAnswer, sampleConsole } from "./console.mjs";
+import { operationsAnswer, sampleOperations } from "./operations.mjs";
 import { changes, commit, tagOf } from "./feed.mjs";
 
 const DIST = fileURLToPath(new URL("../../dist/", import.meta.url));
 const DELAY_MS = Number(process.env.UI_DELAY_MS ?? 0);
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
-const SCREENS = /^\/(login|sites|assets|editor|queue|versions|permissions|launches|users|packages|mounts|workflows|search)\.html(\/|$)/;
+const SCREENS = /^\/(login|sites|assets|editor|queue|versions|permissions|launches|users|packages|mounts|workflows|operations|search)\.html(\/|$)/;
 export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
@@ -44,6 +45,8 @@ export async function startMock({ port = 0 } = {}) {
     /** While set, no asset is processed. */
     holdProcessing: false,
     readOnly: [],
+    isAdministrator: true,
+    operations: sampleOperations(),
     console: sampleConsole(),
     revisions: [],
     clients: new Set(),
@@ -108,7 +111,8 @@ async function handle(state, request, response) {
   if (path.startsWith("/api/")) {
     if (!state.isSignedIn) throw new Refusal(401, "not signed in");
     if (path === "/api/v1/changes") return changes(state, url.searchParams, request, response, sendJson);
-    const told = consoleAnswer(state, "GET", path, url.searchParams, null, (status, message) => new Refusal(status, message));
+    const refuse = (status, message) => new Refusal(status, message);
+    const told = consoleAnswer(state, "GET", path, url.searchParams, null, refuse) ?? operationsAnswer(state, "GET", path, url.searchParams, null, refuse);
     if (told) return sendJson(response, told.status, told.value);
     const at = url.searchParams.get("path");
     if (at) response.setHeader("ETag", tagOf(state, at));
@@ -127,7 +131,7 @@ function answer(state, path, query) {
   const at = query.get("path");
   switch (path) {
     case "/api/v1/me":
-      return { user: "admin", csrf: state.csrf, version: "0.1.0", role: "author" };
+      return { user: "admin", csrf: state.csrf, version: "0.1.0", role: "author", isAdministrator: state.isAdministrator };
     case "/api/v1/pages":
       return pages(state, at, query);
     case "/api/v1/page":
@@ -317,7 +321,7 @@ async function change(state, url, path, request, response) {
   }
   const rows = path === "/api/v1/query" && assetAnswer(state.root, sent);
   if (rows) return sendJson(response, 200, rows);
-  const told = path.startsWith("/api/v1/") && consoleAnswer(state, request.method, path, url.searchParams, sent, refuse);
+  const told = path.startsWith("/api/v1/") && (consoleAnswer(state, request.method, path, url.searchParams, sent, refuse) ?? operationsAnswer(state, request.method, path, url.searchParams, form, refuse));
   if (told) {
     state.writes.push({ verb: request.method, path, query, body: sent });
     return sendJson(response, told.status, told.value);

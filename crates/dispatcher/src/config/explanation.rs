@@ -89,14 +89,25 @@ pub fn explain_request(
     settings: &DispatcherSettings,
     question: &ExplainedRequest<'_>,
 ) -> Result<RequestExplanation, Error> {
+    explain_with_settings(config, &settings.compile_settings()?, question)
+}
+
+/// Explains as [`explain_request`] does, with compiled settings.
+///
+/// # Errors
+/// [`Error::Path`] for a path that would be answered with 400.
+pub(crate) fn explain_with_settings(
+    config: &DispatcherConfig,
+    switches: &CompiledSettings,
+    question: &ExplainedRequest<'_>,
+) -> Result<RequestExplanation, Error> {
     let ExplainedRequest { method, url, headers, now } = *question;
     let mut view = RequestView::from_url(method.clone(), url, headers.clone())?;
-    let switches = settings.compile_settings()?;
     if switches.uses_forwarded_host {
         view.apply_forwarded_host();
     }
     let routed = (!is_flush(&view)).then(|| switches.routes.route_request(&view));
-    let (rules, ended) = explain_host_rules(&switches, routed, &mut view);
+    let (rules, ended) = explain_host_rules(switches, routed, &mut view);
     let mut explanation = RequestExplanation {
         request: format!("{} at host `{}` over {}", view.request_line(), view.host, view.scheme),
         rules,

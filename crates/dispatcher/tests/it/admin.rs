@@ -221,3 +221,51 @@ fn a_short_token_is_refused() {
         tympan_dispatcher::Dispatcher::with_settings(config, &settings, runtime).unwrap_err();
     assert!(error.to_string().contains("at least 16 characters"), "{error}");
 }
+
+#[test]
+fn an_uncached_address_is_explained() {
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
+    let watched = Watched::start(
+        &Setup { renders: vec![origin.addr()], ..Setup::default() },
+        ListenerOptions::default(),
+    );
+    let explain = |url: &str| -> serde_json::Value {
+        serde_json::from_str(&watched.get(&format!("/explain?url={url}")).body).unwrap()
+    };
+    let with_query = explain("/content/a.html%3Fq%3D1");
+    assert_eq!(with_query["cache"], "not cacheable: request contained a query string");
+    assert_eq!(with_query["is_served"], true);
+    let absent = explain("/content/a.html");
+    assert_eq!(absent["state"], "absent: the next request fetches it");
+    watched.front.get("/content/a.html");
+    assert!(explain("/content/a.html")["state"].as_str().unwrap().starts_with("fresh"));
+    assert_eq!(watched.get("/explain").status, 400);
+    assert_eq!(watched.get("/explain?url=%2Fa%2F..%2F..%2Fb").status, 400);
+}
+
+#[test]
+fn an_administrator_flushes_paths_with_the_token() {
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
+    let watched = Watched::start(
+        &Setup { renders: vec![origin.addr()], settings: SETTINGS.to_owned(), ..Setup::default() },
+        ListenerOptions::default(),
+    );
+    let pages = ["/content/a.html", "/content/b.html"];
+    let fetched = || {
+        pages.iter().for_each(|page| drop(watched.front.get(page)));
+        origin.request_count()
+    };
+    assert_eq!((fetched(), fetched()), (2, 2));
+    let body = r#"{"paths":["/content/a"]}"#;
+    assert_eq!(watched.send("POST", "/flush", "", body).status, 403);
+    assert_eq!(fetched(), 2);
+    let done = watched.send("POST", "/flush", TOKEN, body);
+    assert_eq!(done.status, 200, "{}", done.body);
+    let counts: serde_json::Value = serde_json::from_str(&done.body).unwrap();
+    assert_eq!(counts, serde_json::json!({ "farms": 1, "paths": 1 }));
+    assert_eq!(fetched(), 3, "only the flushed page is fetched again");
+    for wrong in ["", "{}", r#"{"paths":[]}"#, r#"{"paths":["a"]}"#, r#"{"paths":["/a"],"x":1}"#] {
+        assert_eq!(watched.send("POST", "/flush", TOKEN, wrong).status, 400, "{wrong}");
+    }
+    assert_eq!(watched.send("DELETE", "/flush", TOKEN, "").status, 405);
+}

@@ -152,7 +152,8 @@ async fn is_job_found(call: &ApiRequest, id: JobId) -> Result<bool> {
     Ok(false)
 }
 
-fn queued_job_json(job: &Job, is_administrator: bool) -> Value {
+/// Describes a job of an agent; only administrators see the reason of a failure.
+pub(crate) fn queued_job_json(job: &Job, is_administrator: bool) -> Value {
     // The reason contains addresses and the responses received from them.
     let reason = job.last_error.as_deref();
     let reason = reason.map(|reason| if is_administrator { reason } else { HIDDEN_FAILURE_REASON });

@@ -15,7 +15,8 @@ use crate::api::endpoint::{
     ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
 use crate::api::schema::{
-    array_schema, count_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
+    array_schema, count_schema, object_schema, reference_schema, schemas_by_name,
+    text_or_null_schema, text_schema,
 };
 use crate::backup_log::BackupRun;
 use crate::failure::{RequestFailure, Result};
@@ -90,8 +91,12 @@ pub(crate) fn backup_schemas() -> Map<String, Json> {
     schemas_by_name([
         (
             "BackupRuns",
-            object_schema(&[("runs", array_schema(run)), ("more", json!({ "type": "boolean" }))]),
+            object_schema(&[
+                ("runs", array_schema(reference_schema("BackupRun"))),
+                ("more", json!({ "type": "boolean" })),
+            ]),
         ),
+        ("BackupRun", run),
         ("BackupStarted", object_schema(&[("job", count_schema())])),
     ])
 }

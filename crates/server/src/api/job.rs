@@ -10,7 +10,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tympan_jobs::{Job, JobFilter, JobId, JobState, QueueSet, aem_topic_names, topic_of_aem_name};
 
-pub(crate) use self::statistics::{job_metrics, queue_health};
+pub(crate) use self::statistics::{job_metrics, queue_health, statistics_json};
 use crate::Instance;
 use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
@@ -245,6 +245,18 @@ fn list_jobs(call: ApiRequest) -> PendingApiResponse {
         let jobs = jobs.iter().map(|job| job_json(job, &set)).collect::<Vec<_>>();
         Ok(ApiResponse::json(json!({ "jobs": jobs })))
     })
+}
+
+/// Describes the jobs in a state, the oldest first.
+pub(crate) async fn describe_jobs_in_state(
+    instance: &Instance,
+    state: JobState,
+    limit: u32,
+) -> Result<Vec<Value>> {
+    let filter = JobFilter { state: Some(state), ..JobFilter::default() };
+    let jobs = instance.queues.list_jobs(&filter, limit).await?;
+    let set = instance.configurator.worker().queue_set();
+    Ok(jobs.iter().map(|job| job_json(job, &set)).collect())
 }
 
 fn list_topics(call: ApiRequest) -> PendingApiResponse {

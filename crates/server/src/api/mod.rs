@@ -31,6 +31,7 @@ mod node;
 mod node_type;
 mod node_write;
 mod openapi;
+mod operations;
 mod package;
 mod page;
 mod page_template;
@@ -99,7 +100,8 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
 
 /// Returns all endpoints.
 fn all_endpoints() -> impl Iterator<Item = &'static Endpoint> {
-    ENDPOINT_TABLES.iter().flat_map(|table| table.iter())
+    let tables = ENDPOINT_TABLES.iter().chain(&operations::OPERATIONS_TABLES);
+    tables.flat_map(|table| table.iter())
 }
 
 /// Calls the endpoint with an identifier for a request to another address, as

@@ -397,14 +397,24 @@ fn check_spelling(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse>
 
 fn list_slow_queries(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     call.require_administrator("view the statements of other users")?;
+    Ok(ApiResponse::json(describe_slow_statements(instance)))
+}
+
+/// Describes slow statements and statements without an index.
+pub(crate) fn describe_slow_statements(instance: &Instance) -> Json {
     let threshold = instance.query_engines.administrators.limits().slow_threshold.as_millis();
     let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
     let statements = instance.query_engines.administrators.slow_statements();
-    Ok(ApiResponse::json(json!({ "threshold_ms": threshold, "statements": statements })))
+    json!({ "threshold_ms": threshold, "statements": statements })
 }
 
 fn list_indexes(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     call.require_administrator("manage indexes")?;
+    Ok(ApiResponse::json(json!({ "indexes": describe_indexes(instance)? })))
+}
+
+/// Describes the property indexes.
+pub(crate) fn describe_indexes(instance: &Instance) -> Result<Vec<Json>> {
     let status = |status: tympan_content::IndexStatus| {
         let (state, detail) = match status.state {
             IndexState::Ready { entries } => ("ready", json!({ "entries": entries })),
@@ -416,8 +426,7 @@ fn list_indexes(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
         };
         json!({ "name": status.name, "property": status.property, "state": state, "detail": detail })
     };
-    let statuses = instance.repository.index_statuses()?.into_iter().map(status);
-    Ok(ApiResponse::json(json!({ "indexes": statuses.collect::<Vec<_>>() })))
+    Ok(instance.repository.index_statuses()?.into_iter().map(status).collect())
 }
 
 fn rebuild_index(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {

@@ -39,6 +39,7 @@ pub(crate) fn all_schemas() -> Map<String, Value> {
         super::workflow::workflow_schemas(),
         super::workflow::inbox_step::inbox_schemas(),
         super::mount::mount_schemas(),
+        super::operations::operations_schemas(),
     ] {
         all.extend(schemas);
     }
@@ -345,6 +346,7 @@ fn page_schemas() -> Map<String, Value> {
                 ("csrf", text_or_null_schema()),
                 ("version", text_schema()),
                 ("role", text_schema()),
+                ("isAdministrator", json!({ "type": "boolean" })),
             ]),
         ),
         (

@@ -222,7 +222,8 @@ pub(crate) fn workflow_schemas() -> Map<String, Value> {
     ])
 }
 
-fn open_workflows(instance: &Instance) -> WorkflowEngine {
+/// Returns the workflow engine of an instance.
+pub(crate) fn open_workflows(instance: &Instance) -> WorkflowEngine {
     WorkflowEngine::new(instance.queues.clone())
 }
 
@@ -254,7 +255,8 @@ fn visible_payload<'a>(snapshot: &Snapshot, payload: &'a str) -> Option<&'a str>
     snapshot.can_see(&path, "cq:Page").then_some(payload)
 }
 
-fn workflow_json(workflow: &WorkflowInstance, snapshot: &Snapshot) -> Value {
+/// Describes an instance; its payload only if the requesting user may see it.
+pub(crate) fn workflow_json(workflow: &WorkflowInstance, snapshot: &Snapshot) -> Value {
     json!({
         "id": workflow.id,
         "model": workflow.model,

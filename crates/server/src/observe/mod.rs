@@ -11,6 +11,7 @@ pub(crate) mod pool_report;
 pub(crate) mod process_metrics;
 pub(crate) mod readiness;
 pub(crate) mod readiness_probe;
+pub(crate) mod request_history;
 pub(crate) mod request_recorder;
 pub(crate) mod request_totals;
 pub(crate) mod search_health;

@@ -86,6 +86,17 @@ pub fn process_metrics() -> String {
     text
 }
 
+/// Returns the resident memory of the process in bytes; 0 if the system does not provide it.
+pub(crate) fn memory_of_process() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    parse_field(&status, "VmRSS:").map_or(0, |kilobytes| kilobytes as u64 * 1024)
+}
+
+/// Returns the number of open files and connections; 0 if the system does not provide it.
+pub(crate) fn open_files_of_process() -> u64 {
+    count_open_files().map_or(0, |count| count as u64)
+}
+
 /// Parses the number that follows a name at the beginning of a line.
 pub(crate) fn parse_field(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -21,6 +21,7 @@ use tympan_web::{access_log, request_log, sample_mark};
 use crate::Instance;
 use crate::login::RequestIdentity;
 use crate::observe::metrics::increment;
+use crate::observe::request_history::RequestOutcome;
 
 /// Records a request when it arrives, and when the last byte of its response has been sent or the client has
 /// disconnected.
@@ -155,7 +156,16 @@ impl Instance {
         }
         let method = left.request_line.split(' ').next().unwrap_or_default();
         self.request_latency.record_request_by_name(method, left.status, left.started_at.elapsed());
-        let at = LogTime::from_system(SystemTime::now());
+        let now = SystemTime::now();
+        let at = LogTime::from_system(now);
+        let outcome = RequestOutcome {
+            elapsed: left.started_at.elapsed(),
+            is_server_error: left.status.is_server_error(),
+            is_page: left.status == StatusCode::OK
+                && method == "GET"
+                && left.media_type == Some("text/html"),
+        };
+        self.request_history.record_request(outcome, now);
         let (status, media_type) = (left.status.as_u16(), left.media_type);
         let (elapsed, sample) = (left.started_at.elapsed(), left.lab_sample);
         self.request_totals.record_request(elapsed, left.bytes);

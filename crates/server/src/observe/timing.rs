@@ -19,7 +19,7 @@ use axum::{Json, Router};
 use http::header;
 use http::request::Parts;
 use serde_json::{Value, json};
-use tympan_render::profile::ProfiledRequest;
+use tympan_render::profile::{ComponentTimingReport, ProfiledRequest};
 use tympan_render::timing::{RenderTiming, TimingRow};
 use tympan_render::{FragmentCacheReport, FragmentLookupCounts};
 
@@ -76,23 +76,7 @@ async fn serve_timing_report(
     let report = instance.profile.report();
     let requests =
         |all: Vec<ProfiledRequest>| all.iter().map(profiled_request_json).collect::<Vec<_>>();
-    let micros = |time: std::time::Duration| time.as_micros() as u64;
-    let components: Vec<Value> = report
-        .components
-        .iter()
-        .map(|component| {
-            json!({
-                "script": &*component.script,
-                "calls": component.call_count,
-                "queries": component.query_count,
-                "total_us": micros(component.total_time),
-                "self_us": micros(component.self_time),
-                "p50_us": micros(component.median),
-                "p90_us": micros(component.p90),
-                "p99_us": micros(component.p99),
-            })
-        })
-        .collect();
+    let components: Vec<Value> = report.components.iter().map(component_timing_json).collect();
     let fragments =
         instance.renderer.fragments().map(|cache| fragments_json(&cache.report(MAX_LISTED_PLACES)));
     Ok(Json(json!({
@@ -103,7 +87,23 @@ async fn serve_timing_report(
     })))
 }
 
-fn profiled_request_json(profiled_request: &ProfiledRequest) -> Value {
+/// Describes the times of a component as JSON.
+pub(crate) fn component_timing_json(component: &ComponentTimingReport) -> Value {
+    let micros = |time: std::time::Duration| time.as_micros() as u64;
+    json!({
+        "script": &*component.script,
+        "calls": component.call_count,
+        "queries": component.query_count,
+        "total_us": micros(component.total_time),
+        "self_us": micros(component.self_time),
+        "p50_us": micros(component.median),
+        "p90_us": micros(component.p90),
+        "p99_us": micros(component.p99),
+    })
+}
+
+/// Describes a request as JSON, with its components as a tree.
+pub(crate) fn profiled_request_json(profiled_request: &ProfiledRequest) -> Value {
     let since =
         profiled_request.completed_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     json!({
@@ -136,7 +136,8 @@ fn flame_trees_json<'a>(
     trees
 }
 
-fn fragments_json(report: &FragmentCacheReport) -> Value {
+/// Describes the fragment cache as JSON.
+pub(crate) fn fragments_json(report: &FragmentCacheReport) -> Value {
     let uncached =
         |all: &[(tympan_render::UncachedReason, u64)]| -> serde_json::Map<String, Value> {
             all.iter().map(|(why, count)| (why.name().to_owned(), json!(count))).collect()

@@ -39,6 +39,7 @@ mod logins;
 mod members;
 mod node_round_trip;
 mod node_types;
+mod operations;
 mod own_agents;
 mod package_manager;
 mod package_rights;

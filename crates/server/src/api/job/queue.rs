@@ -215,33 +215,50 @@ fn queue_json(config: &QueueConfig, cores: usize) -> Map<String, Value> {
 fn list_queues(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator(JOB_ADMINISTRATION)?;
-        let instance = &call.instance;
-        let worker = instance.configurator.worker();
-        let set = worker.queue_set();
-        let topics = instance.queues.statistics().topic_statistics().await?;
-        let paused = instance.queues.paused_queues().await?;
-        let load = worker.queue_load();
-        let mut listed = Vec::new();
-        for (name, figures) in statistics_by_queue(&set, &topics) {
-            let Some(config) = set.config_for_queue(&name) else { continue };
-            let running = load.get(&name).map_or(0, |load| load.0);
-            let mut members = queue_json(config, worker.options().cores);
-            members.extend(statistics::statistics_json(&figures));
-            members.insert("paused".to_owned(), paused.contains(&name).into());
-            members.insert("runningHere".to_owned(), running.into());
-            members.insert("name".to_owned(), name.into());
-            listed.push(Value::Object(members));
-        }
-        let workers = instance.queues.statistics().live_workers(call.now).await?;
-        let workers = workers
-            .iter()
-            .map(|queue_worker| json!({ "name": queue_worker.name, "role": queue_worker.role }));
-        Ok(ApiResponse::json(json!({ "queues": listed, "workers": workers.collect::<Vec<_>>() })))
+        let described = describe_queues(&call.instance, call.now).await?;
+        Ok(ApiResponse::json(Value::Object(described)))
     })
+}
+
+/// Describes the queues and the processes that work on them.
+pub(crate) async fn describe_queues(
+    instance: &Instance,
+    now: SystemTime,
+) -> Result<Map<String, Value>> {
+    let worker = instance.configurator.worker();
+    let set = worker.queue_set();
+    let topics = instance.queues.statistics().topic_statistics().await?;
+    let paused = instance.queues.paused_queues().await?;
+    let load = worker.queue_load();
+    let mut listed = Vec::new();
+    for (name, figures) in statistics_by_queue(&set, &topics) {
+        let Some(config) = set.config_for_queue(&name) else { continue };
+        let running = load.get(&name).map_or(0, |load| load.0);
+        let mut members = queue_json(config, worker.options().cores);
+        members.extend(statistics::statistics_json(&figures));
+        members.insert("paused".to_owned(), paused.contains(&name).into());
+        members.insert("runningHere".to_owned(), running.into());
+        members.insert("name".to_owned(), name.into());
+        listed.push(Value::Object(members));
+    }
+    let workers = instance.queues.statistics().live_workers(now).await?;
+    let workers: Vec<Value> = workers
+        .iter()
+        .map(|queue_worker| json!({ "name": queue_worker.name, "role": queue_worker.role }))
+        .collect();
+    Ok(Map::from_iter([
+        ("queues".to_owned(), Value::Array(listed)),
+        ("workers".to_owned(), Value::Array(workers)),
+    ]))
 }
 
 fn list_configurations(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     call.require_administrator(JOB_ADMINISTRATION)?;
+    Ok(ApiResponse::json(describe_configurations(instance)))
+}
+
+/// Describes the configurations in content, and the faults in them.
+pub(crate) fn describe_configurations(instance: &Instance) -> Value {
     let configs = instance.configurator.configs();
     let ignored: Vec<&str> =
         configs.iter_unknown(SUPPORTED_PIDS).map(|config| config.pid.as_str()).collect();
@@ -251,9 +268,7 @@ fn list_configurations(instance: &Instance, call: &ApiRequest) -> Result<ApiResp
     });
     let faults = configs.faults.iter();
     let faults = faults.map(|fault| json!({ "path": fault.path, "message": fault.message }));
-    Ok(ApiResponse::json(json!({
-        "configurations": all.collect::<Vec<_>>(), "faults": faults.collect::<Vec<_>>(),
-    })))
+    json!({ "configurations": all.collect::<Vec<_>>(), "faults": faults.collect::<Vec<_>>() })
 }
 
 /// Returns the properties to set, each given as `name=value`.

@@ -37,7 +37,7 @@ pub(super) fn statistics_members() -> Vec<(&'static str, Value)> {
 }
 
 /// Describes statistics as JSON.
-pub(super) fn statistics_json(figures: &TopicStatistics) -> Map<String, Value> {
+pub(crate) fn statistics_json(figures: &TopicStatistics) -> Map<String, Value> {
     let value = json!({
         "queued": figures.queued,
         "active": figures.active,
