@@ -186,6 +186,27 @@ impl ContainerPolicy {
     }
 }
 
+/// Finds the policy that the editable template of a page assigns to a component in it, or to its content; `None` if
+/// there is none.
+///
+/// # Errors
+/// If content cannot be read.
+pub(crate) fn find_component_policy(resource: &Node) -> Result<Option<Node>> {
+    let (content, names) = match resource.name() {
+        JCR_CONTENT => (resource.clone(), Vec::new()),
+        _ => match path_in_page(resource)? {
+            Some(place) => place,
+            None => return Ok(None),
+        },
+    };
+    let Some(template) = find_template(&content)? else { return Ok(None) };
+    let Some(mappings) = template.find_descendant("policies/jcr:content")? else { return Ok(None) };
+    let mapping = policy_mapping(&mappings, &names, resource.resource_type().as_deref())?;
+    let Some(mapping) = mapping else { return Ok(None) };
+    let named = mapping.text(POLICY_PROPERTY).unwrap_or_default();
+    find_policy_node(resource.snapshot(), template.path(), &named)
+}
+
 /// Finds the content of the page that contains a node, and the names on the path from there to the node.
 fn path_in_page(node: &Node) -> Result<Option<(Node, Vec<String>)>> {
     let mut names = vec![node.name().to_owned()];

@@ -22,6 +22,7 @@ mod json;
 mod ledger;
 mod libraries;
 mod live;
+mod merged;
 mod pages;
 mod policies;
 mod reads;
