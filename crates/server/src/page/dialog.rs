@@ -1,9 +1,11 @@
 //! Dialogs: converts a component's `cq:dialog`, in Granite's vocabulary, to a schema from which forms are rendered.
 //!
-//! Fields are found at any depth below tabs and containers. A component without a dialog uses that of its super type.
+//! Fields are found at any depth below tabs and containers. The dialog is merged with those of the super types, and what
+//! is hidden is not in it (`render::dialog`).
 
 use serde_json::{Value as Json, json};
-use tympan_content::{Node, NodePath, Property, Snapshot, Value, ValueType};
+use tympan_content::{Node, Property, Snapshot, Value, ValueType};
+use tympan_render::dialog::{DialogPart, find_component_node, read_dialog};
 
 use crate::failure::Result;
 
@@ -11,26 +13,6 @@ use crate::failure::Result;
 const MAX_NESTING_DEPTH: usize = 20;
 /// The property that no dialog shows, whatever its fields are called.
 const PASSWORD_PROPERTY: &str = "rep:password";
-/// The roots under which components are searched, in order.
-const COMPONENT_SEARCH_PATH: [&str; 2] = ["/apps", "/libs"];
-
-/// Finds the node of a component by its resource type.
-pub(crate) fn find_component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
-    if resource_type.starts_with('/') {
-        return Ok(NodePath::new(resource_type)
-            .ok()
-            .map(|path| snapshot.node(&path))
-            .transpose()?
-            .flatten());
-    }
-    for root in COMPONENT_SEARCH_PATH {
-        let Ok(path) = NodePath::new(&format!("{root}/{resource_type}")) else { continue };
-        if let Some(node) = snapshot.node(&path)? {
-            return Ok(Some(node));
-        }
-    }
-    Ok(None)
-}
 
 /// Returns the display title of a component.
 pub(crate) fn component_title(component: Option<&Node>, resource_type: &str) -> String {
@@ -46,7 +28,9 @@ pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<b
         if resource_type.ends_with("/parsys") || resource_type.ends_with("/responsivegrid") {
             return Ok(true);
         }
-        let Some(component) = find_component(snapshot, &resource_type)? else { return Ok(false) };
+        let Some(component) = find_component_node(snapshot, &resource_type)? else {
+            return Ok(false);
+        };
         if let Some(value) = component.property("cq:isContainer").as_ref().and_then(Property::first)
         {
             return Ok(value.to_text() == "true");
@@ -61,27 +45,13 @@ pub(crate) fn is_component_group(node: &Node) -> bool {
     matches!(node.name(), "root" | "par" | "parsys" | "main" | "content")
 }
 
-/// Finds the dialog of a component along its chain of super types.
-fn find_dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
-    let mut next = Some(resource_type.to_owned());
-    for _ in 0..MAX_NESTING_DEPTH {
-        let Some(resource_type) = next else { return Ok(None) };
-        let Some(component) = find_component(snapshot, &resource_type)? else { return Ok(None) };
-        if let Some(dialog) = component.child("cq:dialog")? {
-            return Ok(Some(dialog));
-        }
-        next = component.text("sling:resourceSuperType");
-    }
-    Ok(None)
-}
-
 /// Describes the dialog of a resource and its current values.
 pub(crate) fn dialog_json(resource: &Node) -> Result<Json> {
     let snapshot = resource.snapshot();
     let resource_type =
         resource.resource_type().unwrap_or_else(|| resource.primary_type().to_owned());
-    let component = find_component(snapshot, &resource_type)?;
-    let dialog = find_dialog_node(snapshot, &resource_type)?;
+    let component = find_component_node(snapshot, &resource_type)?;
+    let dialog = read_dialog(resource, DialogPart::Edit)?;
     let mut tabs = Vec::new();
     if let Some(dialog) = &dialog {
         find_tabs(dialog, &mut tabs, 0)?;
@@ -360,7 +330,7 @@ fn form_value_json(property: &Property) -> Json {
 
 #[cfg(test)]
 mod tests {
-    use tympan_content::{Repository, Subtree};
+    use tympan_content::{NodePath, Repository, Subtree};
 
     use super::*;
 
