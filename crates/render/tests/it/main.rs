@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod aem_paths;
 mod backend;
 mod binaries;
 mod budgets;
