@@ -12,6 +12,7 @@
 //! without removing their policies, `sibling_order` orders siblings, `tag` redirects from the old path of a moved tag to
 //! the new one, `session_commit` commits, `document_edit` compares two states of a session.
 
+mod detached_node;
 pub(crate) mod document_edit;
 pub(crate) mod edited_document;
 mod node_copy;

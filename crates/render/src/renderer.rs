@@ -18,7 +18,7 @@ use crate::dependency::content_reader::{ContentReader, ReadRecording};
 use crate::fragment::FragmentCache;
 use crate::graphql_answer::GraphqlService;
 use crate::image_address::ImageSigningKey;
-use crate::render_options::RenderOptions;
+use crate::render_options::{RenderMode, RenderOptions};
 use crate::request::RenderRequest;
 use crate::request_renderer::{DraftResponse, RequestFault, RequestRenderer};
 use crate::response::{RenderOutcome, RenderResponse};
@@ -203,7 +203,11 @@ impl Renderer {
         request: &RenderRequest<'_>,
         draw: impl FnOnce(&RequestRenderer<'_>) -> DraftResponse,
     ) -> RenderResponse {
-        let reader = Arc::new(ContentReader::new(snapshot.clone(), request.recording));
+        let reader = ContentReader::new(snapshot.clone(), request.recording);
+        let reader = Arc::new(match self.options.mode {
+            RenderMode::Author => reader.with_merged_resources(),
+            RenderMode::Publish => reader,
+        });
         let draft = match self.script_cache.scripts_at(snapshot) {
             Ok(scripts) => draw(&RequestRenderer {
                 options: self.options,

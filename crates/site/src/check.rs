@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use tympan_notation::error_chain_text;
 
 use tympan_content::{Node, NodePath, Repository, Snapshot};
+use tympan_render::dialog::check_dialogs;
 use tympan_render::{
     ClientLibrarySource, ContainerPolicy, RepositoryScriptSource, ScriptSet, ScriptSource,
     check_scripts,
@@ -72,6 +73,7 @@ pub fn check_site(dir: &Path, check_headers: HeaderCheck<'_>) -> Result<Vec<Site
         Ok(site) => {
             findings.extend(missing_components(dir, &site.snapshot, &set));
             findings.extend(disallowed_children(dir, &site.snapshot));
+            findings.extend(unknown_dialog_conditions(dir, &site.snapshot));
         }
         Err(error) => findings.push(parse_located_message(&error_chain_text(&error), dir)),
     }
@@ -178,6 +180,21 @@ fn disallowed_children(dir: &Path, snapshot: &Snapshot) -> Vec<SiteFinding> {
         check_children(dir, &root, &mut findings);
     }
     findings
+}
+
+/// Finds the conditions of dialogs that are not evaluated, each once.
+fn unknown_dialog_conditions(dir: &Path, snapshot: &Snapshot) -> Vec<SiteFinding> {
+    let root = NodePath::new("/apps").ok().and_then(|path| snapshot.node(&path).ok()?);
+    let unknown = root.and_then(|root| check_dialogs(&root).ok()).unwrap_or_default();
+    unknown
+        .into_iter()
+        .filter_map(|finding| {
+            let path = NodePath::new(&finding.path).ok()?;
+            let (file, line) = type_location(dir, &path, &finding.condition);
+            let (file, message) = (file.display().to_string(), finding.message);
+            Some(SiteFinding { file, line, column: 1, message, warning: true })
+        })
+        .collect()
 }
 
 fn check_children(dir: &Path, node: &Node, findings: &mut Vec<SiteFinding>) {

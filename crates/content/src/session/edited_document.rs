@@ -484,7 +484,7 @@ impl Session {
 }
 
 /// Splits a tree into records.
-fn split_into_records(
+pub(super) fn split_into_records(
     path: &NodePath,
     mut tree: Subtree,
     order: OrderKey,

@@ -389,6 +389,6 @@ impl Node {
 
     /// Returns the visibility rules of the children for the viewer; `None` if the viewer is the program itself.
     fn child_visibility(&self) -> Option<ChildVisibility> {
-        self.snapshot.access_gate.as_ref().map(|gate| gate.child_visibility(self.path()))
+        self.snapshot.node_gate().map(|gate| gate.child_visibility(self.path()))
     }
 }

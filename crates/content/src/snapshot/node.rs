@@ -280,8 +280,7 @@ impl Node {
         let body = self.snapshot.view.load_body(record, path)?;
         let mask = self
             .snapshot
-            .access_gate
-            .as_ref()
+            .node_gate()
             .and_then(|gate| gate.compute_mask(path, &body, record_extent(path, record)));
         let mut tree = match mask {
             Some(mask) => mask.visible_subtree(&body, self.body_node(&body)),
@@ -297,7 +296,7 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn is_document_fully_visible(&self) -> Result<bool> {
-        let Some(gate) = &self.snapshot.access_gate else { return Ok(true) };
+        let Some(gate) = self.snapshot.node_gate() else { return Ok(true) };
         let (path, record) = self.location.document_record();
         let body = self.snapshot.view.load_body(record, path)?;
         let Some(mask) = gate.compute_mask(path, &body, record_extent(path, record)) else {
@@ -379,7 +378,7 @@ impl Node {
     /// Returns true if the snapshot's viewer sees the node. A node that was found by a lookup is visible.
     #[must_use]
     pub fn is_visible(&self) -> bool {
-        let Some(gate) = &self.snapshot.access_gate else { return true };
+        let Some(gate) = self.snapshot.node_gate() else { return true };
         let decide = || gate.can_see(self.path(), self.primary_type());
         is_visible_to(gate, &self.location.visibility.node_rules, decide)
     }
@@ -392,7 +391,7 @@ impl Node {
 
     /// Returns true if the snapshot's viewer sees everything in the record's header.
     fn is_summary_visible(&self) -> bool {
-        let Some(gate) = &self.snapshot.access_gate else { return true };
+        let Some(gate) = self.snapshot.node_gate() else { return true };
         let (location, record) = self.location.document_location();
         let decide = || gate.can_see_record(&location.path, record_extent(&location.path, record));
         is_visible_to(gate, &location.visibility.header_rules, decide)
@@ -400,7 +399,7 @@ impl Node {
 
     /// Returns the parts of the document that are hidden from the snapshot's viewer.
     pub(super) fn access_mask(&self) -> Option<&AccessMask> {
-        let gate = self.snapshot.access_gate.as_ref()?;
+        let gate = self.snapshot.node_gate()?;
         if let Some(cached_mask) = self.access_mask.get() {
             return cached_mask.as_deref();
         }

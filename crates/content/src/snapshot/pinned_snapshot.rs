@@ -56,6 +56,11 @@ impl Snapshot {
         self.access_gate.is_some()
     }
 
+    /// Returns the gate that decides about single nodes; `None` if all of them are visible.
+    pub(super) fn node_gate(&self) -> Option<&Arc<AccessGate>> {
+        self.access_gate.as_ref().filter(|_| !self.view.is_detached)
+    }
+
     /// Returns true if policies may hide something from the snapshot's viewer.
     #[must_use]
     pub fn is_restricted(&self) -> bool {

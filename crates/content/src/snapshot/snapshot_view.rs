@@ -30,6 +30,8 @@ pub(crate) struct SnapshotView {
     pub(crate) order_edits: OrderEdits,
     /// Pending edits of the map of versions.
     pub(crate) version_edits: VersionEdits,
+    /// True if the view holds a tree that exists in memory only and that its viewer may see as a whole.
+    pub(crate) is_detached: bool,
     /// Protects the root from collection as long as the view exists.
     _pin: Option<RootPin>,
     pub(super) first_failure: OnceLock<Arc<Error>>,
@@ -47,6 +49,7 @@ impl SnapshotView {
             record_edits: overlay,
             order_edits: order,
             version_edits: versions,
+            is_detached: false,
             _pin,
             first_failure: failure,
         }

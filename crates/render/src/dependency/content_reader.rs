@@ -18,6 +18,7 @@
 //! On failure: failed lookups return "not found" and store the error in [`ContentReader::failure`], which the renderer
 //! checks before it returns anything.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
@@ -34,6 +35,7 @@ use crate::dependency::path_dependency::{PathAspects, hash_path_text};
 use crate::dependency::recorder::DependencyRecorder;
 use crate::dependency::{DependencyHasher, DependencySet};
 use crate::page::list_query::{ListQuery, ListQueryKind};
+use crate::resource_merge::{find_merged_node, is_merged_path, merged_paths};
 
 /// Selects whether a request records the paths it reads, or only counts reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -173,6 +175,9 @@ static TYPE_ASPECTS: LazyLock<PathAspects> = LazyLock::new(|| {
         .combine(PathAspects::property("sling:resourceSuperType"))
 });
 
+/// Maximum number of merged resources that one request may use, those that do not exist included.
+const MAX_MERGED_RESOURCES: usize = 50;
+
 /// The folders of a configuration that contain its templates and policies.
 const TEMPLATES_FOLDER: &str = "/settings/wcm/templates/";
 const POLICIES_FOLDER: &str = "/settings/wcm/policies/";
@@ -198,6 +203,8 @@ pub(crate) struct ContentReader {
     type_aspects: PathAspects,
     /// The folders of settings that render for all users, because a page has a template that uses them.
     open_settings: Mutex<Vec<Box<str>>>,
+    /// The merged resources that were requested so far; `None` if their paths lead to no such resources.
+    merged_nodes: Option<Mutex<HashMap<NodePath, Option<Node>>>>,
 }
 
 impl ContentReader {
@@ -218,7 +225,14 @@ impl ContentReader {
             existence_aspects: *EXISTENCE_ASPECTS,
             type_aspects: *TYPE_ASPECTS,
             open_settings: Mutex::default(),
+            merged_nodes: None,
         }
+    }
+
+    /// Finds merged resources too, below `/mnt/overlay` and `/mnt/override`.
+    pub(crate) fn with_merged_resources(mut self) -> Self {
+        self.merged_nodes = Some(Mutex::default());
+        self
     }
 
     /// Opens the template of a page that the viewer may read: its structure and mapping, and the policies of its
@@ -264,6 +278,9 @@ impl ContentReader {
     pub(crate) fn resource_at(&self, path: &str) -> Option<Node> {
         let path = NodePath::new(path).ok()?;
         self.record(&path, self.existence_aspects);
+        if let Some(merged) = self.find_merged(&path) {
+            return merged;
+        }
         self.ok_or_record(self.snapshot.node(&path)).flatten()
     }
 
@@ -648,11 +665,41 @@ impl ContentReader {
         self.snapshot.access_fingerprint().map(|sight| sight.to_string()).unwrap_or_default()
     }
 
-    /// Finds a node without recording.
+    /// Finds a node without recording; a merged one records what it consists of.
     fn find_node(&self, path: &NodePath) -> Option<Node> {
+        if let Some(merged) = self.find_merged(path) {
+            return merged;
+        }
         let renders_for_all = is_component_path(path) || self.is_open_setting(path);
         let snapshot = if renders_for_all { &self.component_snapshot } else { &self.snapshot };
         self.ok_or_record(snapshot.node(path)).flatten()
+    }
+
+    /// Finds a merged resource as far as the viewer may read what it consists of; the outer option is `None` if the path
+    /// is not that of a merged resource. One that is too large is absent.
+    fn find_merged(&self, path: &NodePath) -> Option<Option<Node>> {
+        let mut merged_nodes =
+            self.merged_nodes.as_ref().filter(|_| is_merged_path(path.as_str()))?.lock();
+        if let Some(node) = merged_nodes.get(path) {
+            return Some(node.clone());
+        }
+        if merged_nodes.len() >= MAX_MERGED_RESOURCES {
+            tracing::warn!(path = %path, "a request uses too many merged resources");
+            return Some(None);
+        }
+        for source in self.ok_or_record(merged_paths(&self.snapshot, path)).unwrap_or_default() {
+            self.record_path_range(&source, None);
+            self.record_additional(&source, PathAspects::SUBTREE);
+        }
+        let node = match find_merged_node(&self.snapshot, path) {
+            Err(error @ Error::InvalidEdit { .. }) => {
+                tracing::warn!(path = %path, error = %error, "a merged resource is left out");
+                None
+            }
+            result => self.ok_or_record(result).flatten(),
+        };
+        merged_nodes.insert(path.clone(), node.clone());
+        Some(node)
     }
 
     /// Returns true if a path lies in the settings of an open template.

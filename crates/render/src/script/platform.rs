@@ -3,6 +3,7 @@
 //! They apply where the repository has no scripts of its own for a type, and lie at the end of the search paths.
 
 use super::source::ScriptSet;
+use crate::resource_merge::PLATFORM_SUPER_TYPES;
 
 /// The scripts, by their paths.
 const PLATFORM_SCRIPTS: [(&str, &str); 7] = [
@@ -41,56 +42,6 @@ const EMPTY_TYPES: [&str; 6] = [
     "cq/cloudconfig/components/scripttags/footer",
     "wcm/foundation/components/parsys/newpar",
     "wcm/foundation/components/iparsys",
-];
-
-/// The super types of types without scripts of their own.
-///
-/// Components of the AMP extension without AMP are those that they extend.
-const PLATFORM_SUPER_TYPES: [(&str, &str); 13] = [
-    ("/libs/core/wcm/extensions/amp/components/page/v1/page", "core/wcm/components/page/v3/page"),
-    (
-        "/libs/core/wcm/extensions/amp/components/image/v2/image",
-        "core/wcm/components/image/v3/image",
-    ),
-    ("/libs/core/wcm/extensions/amp/components/tabs/v1/tabs", "core/wcm/components/tabs/v1/tabs"),
-    (
-        "/libs/core/wcm/extensions/amp/components/carousel/v1/carousel",
-        "core/wcm/components/carousel/v1/carousel",
-    ),
-    (
-        "/libs/core/wcm/extensions/amp/components/accordion/v1/accordion",
-        "core/wcm/components/accordion/v1/accordion",
-    ),
-    (
-        "/libs/core/wcm/extensions/amp/components/search/v2/search",
-        "core/wcm/components/search/v2/search",
-    ),
-    (
-        "/libs/core/wcm/extensions/amp/components/sharing/v1/sharing",
-        "core/wcm/components/sharing/v1/sharing",
-    ),
-    (
-        "/libs/core/wcm/extensions/amp/components/pdfviewer/v1/pdfviewer",
-        "core/wcm/components/pdfviewer/v1/pdfviewer",
-    ),
-    (
-        "/libs/core/wcm/extensions/amp/components/form/text/v1/text",
-        "core/wcm/components/form/text/v2/text",
-    ),
-    (
-        "/libs/core/wcm/extensions/amp/components/form/container/v1/container",
-        "core/wcm/components/form/container/v2/container",
-    ),
-    (
-        "/libs/cq/experience-fragments/components/experiencefragment",
-        "cq/experience-fragments/components/xfpage",
-    ),
-    (
-        "/libs/cq/experience-fragments/editor/components/buildingblock",
-        "wcm/foundation/components/responsivegrid",
-    ),
-    // The components between the paragraphs of a content fragment.
-    ("/libs/dam/cfm/components/grid", "wcm/foundation/components/responsivegrid"),
 ];
 
 /// Adds the scripts and super types of the platform to those of the repository.

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod aem_paths;
 mod backend;
 mod binaries;
 mod budgets;
@@ -23,6 +24,7 @@ mod json;
 mod ledger;
 mod libraries;
 mod live;
+mod merged;
 mod pages;
 mod policies;
 mod reads;

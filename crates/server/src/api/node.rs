@@ -8,8 +8,8 @@ use tympan_content::{
     MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Property, Session, Snapshot, Subtree, Value,
     ValueType,
 };
+use tympan_render::{find_merged_node, is_merged_path};
 
-use crate::Instance;
 use crate::api::endpoint::{
     AT_PARAMETER, ApiRequest, ApiResponse, BRANCH_PARAMETER, Endpoint, EndpointHandler,
     EndpointMethod, EndpointParameter, ParameterKind, RequestBodySpec, ResponseSpec,
@@ -17,6 +17,7 @@ use crate::api::endpoint::{
 use crate::api::entity_tag;
 use crate::failure::{RequestFailure, Result};
 use crate::write::property_protection::is_property_protected;
+use crate::{Instance, InstanceRole};
 
 /// Maximum number of nodes in a response.
 pub(crate) const MAX_READ_NODES: usize = 1000;
@@ -53,7 +54,12 @@ pub(crate) fn find_node(snapshot: &Snapshot, path: &NodePath) -> Result<Node> {
 /// Returns a node and its descendants to a given depth.
 fn read_node(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let snapshot = call.pin_snapshot()?;
-    let node = find_node(&snapshot, &call.path_parameter("path")?)?;
+    let path = call.path_parameter("path")?;
+    let node = match instance.role == InstanceRole::Author && is_merged_path(path.as_str()) {
+        true => find_merged_node(&snapshot, &path)?
+            .ok_or_else(|| RequestFailure::not_found(path.as_str()))?,
+        false => find_node(&snapshot, &path)?,
+    };
     let mut left = MAX_READ_NODES;
     let value = node_json(&node, call.number_parameter("depth", 0), &mut left)?;
     crate::page::check_snapshot_failure(&snapshot)?;

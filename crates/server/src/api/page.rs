@@ -10,6 +10,7 @@ use tympan_content::{
 };
 use tympan_jobs::JobState;
 use tympan_render::ContainerPolicy;
+use tympan_render::dialog::find_component_node;
 use tympan_replicate::{agent_topic, read_agents};
 
 use crate::Instance;
@@ -21,9 +22,7 @@ use crate::api::endpoint::{
 };
 use crate::api::{entity_tag, node};
 use crate::failure::{RequestFailure, Result};
-use crate::page::dialog::{
-    component_title, dialog_json, find_component, is_component_group, is_container,
-};
+use crate::page::dialog::{component_title, dialog_json, is_component_group, is_container};
 
 /// Maximum number of entries in a listing.
 const MAX_PAGE_SIZE: u64 = 1000;
@@ -278,7 +277,7 @@ fn page_json(call: &ApiRequest, waiting: &HashMap<String, JobState>) -> Result<A
         "content": {
             "path": content.path().as_str(),
             "resourceType": resource_type,
-            "title": component_title(find_component(&snapshot, &resource_type)?.as_ref(), &resource_type),
+            "title": component_title(find_component_node(&snapshot, &resource_type)?.as_ref(), &resource_type),
             "allowed": allowed_components(&content)?,
         },
         "components": component_list_json(&content, 0)?,
@@ -322,8 +321,10 @@ fn component_list_json(node: &Node, depth: usize) -> Result<Vec<Value>> {
             }
             continue;
         };
-        let component_title =
-            component_title(find_component(snapshot, &resource_type)?.as_ref(), &resource_type);
+        let component_title = component_title(
+            find_component_node(snapshot, &resource_type)?.as_ref(),
+            &resource_type,
+        );
         let label =
             ["jcr:title", "title", "text", "alt", "name"].iter().find_map(|name| child.text(name));
         described.push(json!({

@@ -3,28 +3,26 @@
 //! In: a component of a page, or a content policy, whose dialog is the component's `cq:design_dialog`. Out: tabs with
 //! fields, the conditions under which fields are shown, and the values of the component.
 //!
-//! A component without a dialog uses that of its super type.
+//! The dialog is merged with those of the super types, and what is hidden is not in it (`render::dialog`).
 //!
-//! Not here: the fields (`field`), the tree of a dialog (`dialog_tree`), options from data sources (`data_source`).
+//! Not here: the fields (`field`), and options from data sources (`data_source`).
 
 mod data_source;
 mod dialog_context;
 mod dialog_node;
 mod dialog_tree;
-mod expression;
 mod field;
-mod native_include;
 mod stored_value;
 mod visibility;
 
 use serde_json::{Value as Json, json};
 use tympan_content::{Node, Property, Snapshot};
+use tympan_render::dialog::{DialogPart, find_component_node, read_dialog};
 use tympan_render::find_content_policy;
 
+pub(crate) use self::dialog_context::component_title;
 use self::dialog_context::{DialogContext, MAX_NESTING_DEPTH};
-pub(crate) use self::dialog_context::{component_title, find_component};
 use self::dialog_tree::read_dialog_tree;
-use self::expression::ExpressionScope;
 use self::field::FormBuilder;
 use self::stored_value::{collect_value_types, form_values};
 use crate::failure::Result;
@@ -42,7 +40,9 @@ pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<b
         if resource_type.ends_with("/parsys") || resource_type.ends_with("/responsivegrid") {
             return Ok(true);
         }
-        let Some(component) = find_component(snapshot, &resource_type)? else { return Ok(false) };
+        let Some(component) = find_component_node(snapshot, &resource_type)? else {
+            return Ok(false);
+        };
         if let Some(value) = component.property("cq:isContainer").as_ref().and_then(Property::first)
         {
             return Ok(value.to_text() == "true");
@@ -57,40 +57,19 @@ pub(crate) fn is_component_group(node: &Node) -> bool {
     matches!(node.name(), "root" | "par" | "parsys" | "main" | "content")
 }
 
-/// Finds a dialog of a component, `cq:dialog` or `cq:design_dialog`, along its chain of super types.
-fn find_dialog_node(snapshot: &Snapshot, resource_type: &str, name: &str) -> Result<Option<Node>> {
-    let mut next = Some(resource_type.to_owned());
-    for _ in 0..MAX_NESTING_DEPTH {
-        let Some(resource_type) = next else { return Ok(None) };
-        let Some(component) = find_component(snapshot, &resource_type)? else { return Ok(None) };
-        if let Some(dialog) = component.child(name)? {
-            return Ok(Some(dialog));
-        }
-        next = component.text("sling:resourceSuperType");
-    }
-    Ok(None)
-}
-
 /// Describes the dialog of a resource and its current values.
 pub(crate) fn dialog_json(resource: &Node) -> Result<Json> {
     let snapshot = resource.snapshot();
     let stored_type =
         resource.resource_type().unwrap_or_else(|| resource.primary_type().to_owned());
-    let (resource_type, dialog_name) = match policy_component(resource, &stored_type) {
-        Some(component) => (component, "cq:design_dialog"),
-        None => (stored_type, "cq:dialog"),
+    let (resource_type, part) = match policy_component(resource, &stored_type) {
+        Some(component) => (component, DialogPart::Design),
+        None => (stored_type, DialogPart::Edit),
     };
-    let component = find_component(snapshot, &resource_type)?;
-    let dialog = find_dialog_node(snapshot, &resource_type, dialog_name)?;
-    let context = DialogContext {
-        snapshot,
-        resource,
-        scope: ExpressionScope {
-            policy: find_content_policy(resource)?,
-            component_path: resource.path().as_str().to_owned(),
-        },
-        is_fresh: is_fresh(resource),
-    };
+    let component = find_component_node(snapshot, &resource_type)?;
+    let dialog = read_dialog(resource, &resource_type, part)?;
+    let policy = find_content_policy(resource)?;
+    let context = DialogContext { snapshot, resource, policy, is_fresh: is_fresh(resource) };
     let (tabs, unknown) = match &dialog {
         Some(dialog) => {
             let tree = read_dialog_tree(&context, dialog)?;

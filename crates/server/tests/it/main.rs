@@ -37,6 +37,7 @@ mod jobs_and_workflows;
 mod late_withdrawals;
 mod logins;
 mod members;
+mod merged_dialogs;
 mod node_round_trip;
 mod node_types;
 mod operations;

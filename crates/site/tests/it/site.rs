@@ -71,6 +71,59 @@ fn a_style_sheet_that_does_not_compile_is_found() {
 }
 
 #[test]
+fn a_condition_of_a_dialog_that_is_not_evaluated_is_found_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = dir.path().join("spring");
+    create_site(&site).unwrap();
+    let component = site.join("apps/spring/components/dialogs");
+    fs::create_dir_all(&component).unwrap();
+    let field = |name: &str, kind: &str, expression: &str| {
+        format!(
+            r#"<{name} jcr:primaryType="nt:unstructured" granite:hide="{expression}">
+              <granite:rendercondition jcr:primaryType="nt:unstructured" expression="${{cqDesign.a}}"
+                  sling:resourceType="{kind}"/></{name}>"#
+        )
+    };
+    let simple = "granite/ui/components/coral/foundation/renderconditions/simple";
+    let node = format!(
+        r#"<?xml version="1.0" encoding="UTF-8"?>
+<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:cq="http://www.day.com/jcr/cq/1.0"
+    xmlns:granite="http://www.adobe.com/jcr/granite/1.0" xmlns:sling="http://sling.apache.org/jcr/sling/1.0"
+    jcr:primaryType="cq:Component" jcr:title="Dialogs" componentGroup=".hidden">
+  <cq:dialog jcr:primaryType="nt:unstructured">{}{}{}{}</cq:dialog>
+</jcr:root>"#,
+        field("known", simple, "${cqDesign.b or empty param.c}"),
+        field("one", "spring/conditions/moon", "${true}"),
+        field("two", "spring/conditions/moon", "${true}"),
+        field("three", simple, "${header.x == 'y'}"),
+    );
+    fs::write(component.join(".content.xml"), node).unwrap();
+    let findings = check(&site);
+    let found: Vec<_> = findings.iter().map(|finding| (finding.line, &*finding.message)).collect();
+    let dialog = "/apps/spring/components/dialogs/cq:dialog";
+    assert_eq!(
+        found,
+        [
+            (
+                11,
+                &*format!(
+                    "`{dialog}/three` depends on `${{header.x == 'y'}}`, which is not evaluated: it is \
+                     always shown"
+                )
+            ),
+            (
+                9,
+                &*format!(
+                    "`{dialog}/one` depends on `spring/conditions/moon`, which is not evaluated: it is \
+                     always shown"
+                )
+            ),
+        ]
+    );
+    assert!(findings.iter().all(|finding| finding.warning));
+}
+
+#[test]
 fn the_sample_is_imported_with_agents_and_a_home_page() {
     let repository = Repository::in_memory().unwrap();
     let neighbors = SiteNeighbors {

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use tympan_content::{LookupIndex, Node, NodePath, Property};
 
-use super::dialog_context::{DialogContext, MAX_NESTING_DEPTH, component_title, find_component};
-use super::dialog_node::{DialogNode, find_merged};
+use super::dialog_context::{DialogContext, MAX_NESTING_DEPTH, component_title};
+use super::dialog_node::DialogNode;
 use crate::failure::Result;
 
 /// Maximum number of options of a field.
@@ -177,7 +177,7 @@ pub(super) fn source_options(
 }
 
 fn policy_texts(context: &DialogContext<'_>, name: &str) -> Vec<String> {
-    let property = context.scope.policy.as_ref().and_then(|policy| policy.property(name));
+    let property = context.policy.as_ref().and_then(|policy| policy.property(name));
     let values = property.as_ref().map(Property::values).unwrap_or_default();
     values.iter().map(|value| value.to_text().into_owned()).collect()
 }
@@ -224,7 +224,7 @@ fn form_actions(context: &DialogContext<'_>) -> Result<Vec<Node>> {
 fn allowed_embeddables(context: &DialogContext<'_>) -> Result<Vec<Node>> {
     let mut allowed = Vec::new();
     for kind in policy_texts(context, "allowedEmbeddables").into_iter().take(MAX_SOURCE_OPTIONS) {
-        allowed.extend(find_component(context.snapshot, &kind)?);
+        allowed.extend(find_component_node(context.snapshot, &kind)?);
     }
     Ok(allowed)
 }
@@ -241,7 +241,7 @@ fn embeddables(context: &DialogContext<'_>) -> Result<Vec<Node>> {
                 found.push(component.clone());
                 break;
             }
-            let above = find_component(context.snapshot, &kind)?;
+            let above = find_component_node(context.snapshot, &kind)?;
             next = above.and_then(|above| above.text("sling:resourceSuperType"));
         }
         if found.len() >= MAX_SOURCE_OPTIONS {
@@ -380,7 +380,8 @@ fn model_elements(
 }
 
 fn languages(context: &DialogContext<'_>) -> Result<Vec<DialogOption>> {
-    let Some(folder) = find_merged(context.snapshot, "wcm/core/resources/languages")? else {
+    let Some(folder) = find_component_node(context.snapshot, "wcm/core/resources/languages")?
+    else {
         return Ok(Vec::new());
     };
     let mut options = Vec::new();

@@ -1,9 +1,6 @@
-//! What the parts of a dialog ask for: the component that is edited, and components by their type.
+//! What the parts of a dialog ask for: the component that is edited.
 
-use tympan_content::{Node, NodePath, Snapshot};
-
-use super::expression::ExpressionScope;
-use crate::failure::Result;
+use tympan_content::{Node, Snapshot};
 
 /// Maximum depth of super types and containers; deeper nesting is treated as a loop.
 pub(super) const MAX_NESTING_DEPTH: usize = 20;
@@ -14,27 +11,10 @@ pub(super) const COMPONENT_SEARCH_PATH: [&str; 2] = ["/apps", "/libs"];
 pub(super) struct DialogContext<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) resource: &'a Node,
-    pub(super) scope: ExpressionScope,
+    /// The policy of the component, if it has one.
+    pub(super) policy: Option<Node>,
     /// True for a component that no dialog has saved yet.
     pub(super) is_fresh: bool,
-}
-
-/// Finds the node of a component by its resource type.
-pub(crate) fn find_component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
-    if resource_type.starts_with('/') {
-        return Ok(NodePath::new(resource_type)
-            .ok()
-            .map(|path| snapshot.node(&path))
-            .transpose()?
-            .flatten());
-    }
-    for root in COMPONENT_SEARCH_PATH {
-        let Ok(path) = NodePath::new(&format!("{root}/{resource_type}")) else { continue };
-        if let Some(node) = snapshot.node(&path)? {
-            return Ok(Some(node));
-        }
-    }
-    Ok(None)
 }
 
 /// Returns the display title of a component.

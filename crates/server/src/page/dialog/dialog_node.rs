@@ -1,14 +1,11 @@
 //! The nodes of a dialog's tree.
 
-use tympan_content::{Node, NodePath, Property, Snapshot};
+use tympan_content::Property;
 
 use super::dialog_context::COMPONENT_SEARCH_PATH;
-use crate::failure::Result;
 
 /// Children of a dialog's node that are no items.
 const DATA_NODES: [&str; 5] = ["items", "datasource", "rendercondition", "data", "cq:inherit"];
-/// Prefixes of paths that name a resource as merged along the search path.
-const MERGED_PREFIXES: [&str; 2] = ["/mnt/overlay/", "/mnt/override/"];
 
 /// A node of a dialog.
 #[derive(Debug, Clone, Default)]
@@ -19,13 +16,6 @@ pub(super) struct DialogNode {
 }
 
 impl DialogNode {
-    /// Makes a node with texts as properties.
-    pub(super) fn with(name: &str, properties: &[(&str, &str)]) -> Self {
-        let properties =
-            properties.iter().map(|(name, text)| ((*name).to_owned(), Property::text(*text)));
-        Self { name: name.to_owned(), properties: properties.collect(), children: Vec::new() }
-    }
-
     /// Returns a property.
     pub(super) fn property(&self, name: &str) -> Option<&Property> {
         self.properties.iter().find(|(own, _)| own == name).map(|(_, property)| property)
@@ -102,27 +92,4 @@ impl DialogNode {
             child.visit(visitor);
         }
     }
-}
-
-/// Finds a node by a path below `/mnt/overlay`, an absolute path, or one relative to the search path.
-pub(super) fn find_merged(snapshot: &Snapshot, path: &str) -> Result<Option<Node>> {
-    let relative = MERGED_PREFIXES.iter().find_map(|prefix| path.strip_prefix(prefix));
-    let candidates = match relative {
-        // Below `/mnt/override` the path starts with that of the search path.
-        Some(relative) if relative.starts_with("apps/") || relative.starts_with("libs/") => {
-            vec![format!("/{relative}")]
-        }
-        None if path.starts_with('/') => vec![path.to_owned()],
-        relative => {
-            let relative = relative.unwrap_or(path);
-            COMPONENT_SEARCH_PATH.iter().map(|root| format!("{root}/{relative}")).collect()
-        }
-    };
-    for candidate in candidates {
-        let Ok(path) = NodePath::new(&candidate) else { continue };
-        if let Some(node) = snapshot.node(&path)? {
-            return Ok(Some(node));
-        }
-    }
-    Ok(None)
 }

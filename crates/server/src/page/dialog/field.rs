@@ -12,13 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
-use tympan_content::{JCR_CONTENT, Property};
+use tympan_content::{JCR_CONTENT, NodePath, Property};
+use tympan_render::dialog::find_component_node;
 
 use super::data_source::{DialogOption, source_options};
-use super::dialog_context::{
-    DialogContext, MAX_NESTING_DEPTH, component_title, find_component, property_name,
-};
-use super::dialog_node::{DialogNode, find_merged};
+use super::dialog_context::{DialogContext, MAX_NESTING_DEPTH, component_title, property_name};
+use super::dialog_node::DialogNode;
 use super::stored_value::form_value_json;
 use super::visibility::VisibilityRules;
 use crate::failure::Result;
@@ -346,7 +345,7 @@ impl<'a> FormBuilder<'a> {
             if item != DialogItem::Unknown {
                 return Ok(item);
             }
-            let component = find_component(self.context.snapshot, &next)?;
+            let component = find_component_node(self.context.snapshot, &next)?;
             match component.and_then(|component| component.text("sling:resourceSuperType")) {
                 Some(above) => next = above,
                 None => break,
@@ -622,7 +621,7 @@ impl<'a> FormBuilder<'a> {
     /// Returns the features of a rich text, by plugin: of the policy if it has any, else of the dialog.
     fn rich_text_features(&self, node: &DialogNode) -> serde_json::Map<String, Json> {
         let mut features = serde_json::Map::new();
-        let policy = self.context.scope.policy.as_ref();
+        let policy = self.context.policy.as_ref();
         let in_policy = policy.and_then(|policy| policy.child("rtePlugins").ok().flatten());
         let split =
             |text: String| text.split(',').map(|one| one.trim().to_owned()).collect::<Vec<_>>();
@@ -682,9 +681,10 @@ impl<'a> FormBuilder<'a> {
             let title = child.text("cq:panelTitle").or_else(|| child.text("jcr:title"));
             let title = match title {
                 Some(title) => title,
-                None => {
-                    component_title(find_component(self.context.snapshot, &kind)?.as_ref(), &kind)
-                }
+                None => component_title(
+                    find_component_node(self.context.snapshot, &kind)?.as_ref(),
+                    &kind,
+                ),
             };
             panels.push((child.name().to_owned(), title));
         }
@@ -757,8 +757,8 @@ impl<'a> FormBuilder<'a> {
         let own =
             resource.path().as_str().split_once(&format!("/{JCR_CONTENT}")).map(|(page, _)| page);
         let Some(page) = linked.or(own.map(str::to_owned)) else { return Ok(Vec::new()) };
-        let image =
-            find_merged(self.context.snapshot, &format!("{page}/{JCR_CONTENT}/cq:featuredimage"))?;
+        let image = NodePath::new(&format!("{page}/{JCR_CONTENT}/cq:featuredimage")).ok();
+        let image = image.map(|path| self.context.snapshot.node(&path)).transpose()?.flatten();
         let picture = image.and_then(|image| image.text("fileReference"));
         Ok(vec![match picture {
             Some(path) => json!({ "item": "picture", "path": path, "visible": all_of(conditions) }),
