@@ -1,4 +1,4 @@
-// The whole path against a running demo: log in by the link, edit a page in its form, activate, and see the change
+// The whole path against a running demo: log in by the link, edit a page in its form, publish, and see the change
 // as a visitor. Started by the program's own tests with AUTHOR, DISPATCHER and LOGIN_LINK set.
 import assert from 'node:assert/strict';
 import { chromium } from 'playwright-core';
@@ -35,14 +35,14 @@ try {
   await field.waitFor();
   await shot('editor');
   await field.fill(title);
-  // The activation saves what was typed last, and lists what the page needs and visitors lack.
-  await tab.getByRole('button', { name: 'Activate', exact: true }).first().click();
-  const along = tab.getByRole('button', { name: /^Activate with/ });
-  const started = tab.getByText(/^Activation started/);
+  // Publishing saves what was typed last, and lists what the page needs and visitors lack.
+  await tab.getByRole('button', { name: 'Publish', exact: true }).first().click();
+  const along = tab.getByRole('button', { name: /^Publish with/ });
+  const started = tab.getByText(/^Publishing started/);
   await along.or(started).first().waitFor();
   if (await along.isVisible()) await along.click();
   await started.first().waitFor();
-  await shot('activated');
+  await shot('published');
 
   const visitor = await browser.newPage();
   for (let attempt = 0; ; attempt += 1) {

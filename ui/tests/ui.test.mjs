@@ -3,6 +3,7 @@ import * as assets from "./browser/assets.mjs";
 import * as consoles from "./browser/consoles.mjs";
 import * as editing from "./browser/editing.mjs";
 import * as editor from "./browser/editor.mjs";
+import * as language from "./browser/language.mjs";
 import * as looks from "./browser/looks.mjs";
 import * as mounts from "./browser/mounts.mjs";
 import * as pages from "./browser/pages.mjs";
@@ -15,4 +16,4 @@ import * as weight from "./browser/weight.mjs";
 import * as workflows from "./browser/workflows.mjs";
 import { run } from "./harness.mjs";
 
-await run({ ...session, ...sites, ...assets, ...editor, ...editing, ...publishing, ...pages, ...weight, ...together, ...queue, ...mounts, ...workflows, ...consoles, ...looks });
+await run({ ...session, ...sites, ...assets, ...editor, ...editing, ...publishing, ...pages, ...weight, ...together, ...queue, ...mounts, ...workflows, ...consoles, ...language, ...looks });

@@ -4,6 +4,7 @@
  * Problems are keyed by the field's place in the form: its name, or `<list>/<entry>/<field>` for a field of a list
  * entry.
  */
+import { t } from "../language";
 import type { Dialog, Field } from "../server/answers";
 import {
   editedFields,
@@ -64,17 +65,17 @@ function checkEntry(field: Field, entry: Entry, before: Entry[], place: string):
 
 function checkPresence(field: Field, value: FieldValue): string | null {
   const isMissing = field.required && field.kind !== "hidden" && (isEmpty(value) || value === false);
-  return isMissing ? `${fieldLabel(field)} is required.` : null;
+  return isMissing ? t("{field} is required.", { field: fieldLabel(field) }) : null;
 }
 
 function checkNumber(field: Field, label: string, text: string): string | null {
   const number = Number(text);
-  if (text.trim() === "" || !Number.isFinite(number)) return `${label} must be a number.`;
-  if (field.typeHint === "Long" && !Number.isInteger(number)) return `${label} must be a whole number.`;
+  if (text.trim() === "" || !Number.isFinite(number)) return t("{label} must be a number.", { label });
+  if (field.typeHint === "Long" && !Number.isInteger(number)) return t("{label} must be a whole number.", { label });
   const [min, max] = [limit(field.min), limit(field.max)];
-  if (min !== null && max !== null && (number < min || number > max)) return `${label} must be between ${min} and ${max}.`;
-  if (min !== null && number < min) return `${label} must be at least ${min}.`;
-  if (max !== null && number > max) return `${label} must be at most ${max}.`;
+  if (min !== null && max !== null && (number < min || number > max)) return t("{label} must be between {min} and {max}.", { label, min, max });
+  if (min !== null && number < min) return t("{label} must be at least {min}.", { label, min });
+  if (max !== null && number > max) return t("{label} must be at most {max}.", { label, max });
   return null;
 }
 

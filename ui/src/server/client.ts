@@ -6,6 +6,7 @@
  *   (401: the session has expired, 403: the token belongs to an earlier session).
  * * An error carries the server's own message, never a paraphrase.
  */
+import { message, t } from "../language";
 import type { Login, Me, Problem, WriteAnswer } from "./answers";
 import { encodeBody, type Pair } from "./post";
 import { encodePath } from "../route";
@@ -26,7 +27,7 @@ export class ServerError extends Error {
 /** The value of `X-Requested-With`. Without it, a browser answers a 401 with a login dialog of its own. */
 const SCRIPT = "XMLHttpRequest";
 
-const UNREACHABLE = "The server cannot be reached. Check the connection and try again.";
+const UNREACHABLE = message("The server cannot be reached. Check the connection and try again.");
 
 /** Signs the user in again after a 401. Resolves to true on success. */
 export type Renewal = () => Promise<boolean>;
@@ -134,15 +135,15 @@ function sendFormOnce<T>(url: string, form: FormData, { onprogress, signal }: Fo
     request.setRequestHeader("X-Requested-With", SCRIPT);
     request.setRequestHeader("X-CSRF-Token", state.csrf);
     request.upload.onprogress = ({ loaded }) => onprogress?.(loaded);
-    request.onabort = () => reject(new DOMException("The upload was canceled.", "AbortError"));
-    request.onerror = () => reject(new ServerError(0, UNREACHABLE));
+    request.onabort = () => reject(new DOMException(t("The upload was canceled."), "AbortError"));
+    request.onerror = () => reject(new ServerError(0, t(UNREACHABLE)));
     request.onload = () => {
       if (request.status >= 200 && request.status < 300) return resolve(parseAnswer(request.responseText) as T);
       const message = errorMessage(request.status, request.statusText, request.responseText);
       reject(new ServerError(request.status, message, parseAnswer(request.responseText) as Problem));
     };
     request.onloadend = () => signal?.removeEventListener("abort", abort);
-    if (signal?.aborted) return reject(new DOMException("The upload was canceled.", "AbortError"));
+    if (signal?.aborted) return reject(new DOMException(t("The upload was canceled."), "AbortError"));
     signal?.addEventListener("abort", abort);
     request.send(form);
   });
@@ -213,7 +214,7 @@ async function reach(url: string, init: RequestInit): Promise<Response> {
   try {
     response = await fetch(url, { ...init, headers, credentials: "same-origin", cache: "no-store" });
   } catch {
-    throw new ServerError(0, UNREACHABLE);
+    throw new ServerError(0, t(UNREACHABLE));
   }
   if (response.ok) return response;
   const text = await response.text();

@@ -284,9 +284,9 @@ export async function activating_saves_first(world) {
   const { page, state } = world;
   await open(world, ADDRESS);
   await page.getByLabel("Title").fill("Saved and activated");
-  await page.getByRole("button", { name: "Activate", exact: true }).click();
-  await page.getByRole("button", { name: "Save and activate" }).click();
-  await page.getByText("Activation started for “Saved and activated”").waitFor();
+  await page.getByRole("button", { name: "Publish", exact: true }).click();
+  await page.getByRole("button", { name: "Save and publish" }).click();
+  await page.getByText("Publishing started for “Saved and activated”").waitFor();
   await page.locator(".what").getByText("Live", { exact: true }).waitFor();
   assert.deepEqual(
     state.writes.map(({ path }) => path),

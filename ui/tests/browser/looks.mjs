@@ -5,7 +5,7 @@ const EDITOR = "/editor.html/content/demo/en/trieste.html";
 const teaser = `${EDITOR}?component=${encodeURIComponent("/content/demo/en/trieste/jcr:content/root/columns/teaser")}`;
 const image = `${EDITOR}?component=${encodeURIComponent("/content/demo/en/trieste/jcr:content/root/image")}`;
 
-const SCREENS = [
+export const SCREENS = [
   { name: "sites", address: "/sites.html/content/demo/en", ready: (page) => page.getByText("Slow days").waitFor() },
   {
     name: "sites-selected",

@@ -128,7 +128,7 @@ export async function what_a_user_may_not_do_is_disabled_with_the_reason(world) 
   await openSaving(world, `${ADDRESS}?panel=components`);
   await page.getByText("You may read this page, but not change it.").waitFor();
   await expectSoon(() => page.getByRole("button", { name: "Add", exact: true }).isDisabled(), true);
-  const activate = page.getByRole("button", { name: "Activate", exact: true });
+  const activate = page.getByRole("button", { name: "Publish", exact: true });
   await expectSoon(() => activate.isDisabled(), true);
-  assert.equal(await activate.getAttribute("title"), "You have no right to activate this page.");
+  assert.equal(await activate.getAttribute("title"), "You have no right to publish this page.");
 }

@@ -35,7 +35,7 @@ export function kindName(kind: Companion["kind"]): string {
 
 /** Returns the reason why a companion is listed. */
 export function companionState({ status }: Companion): string {
-  return { never: t("never activated"), live: t("live"), outdated: t("changed since its activation"), "taken-away": t("deactivated") }[status];
+  return { never: t("never published"), live: t("live"), outdated: t("changed since it was published"), "taken-away": t("unpublished") }[status];
 }
 
 /** Returns the proposal for a later activation: the next day, at eight in the morning. */
@@ -48,10 +48,10 @@ export function nextMorning(now: Date): Date {
 
 /** Returns what is wrong with the times of an activation, or `null`. */
 export function timesProblem(onTime: Date | null, offTime: Date | null, now: Date): string | null {
-  if (onTime !== null && Number.isNaN(onTime.getTime())) return t("Enter the day and time of the activation.");
-  if (offTime !== null && Number.isNaN(offTime.getTime())) return t("Enter the day and time of the deactivation.");
+  if (onTime !== null && Number.isNaN(onTime.getTime())) return t("Enter the day and time of publication.");
+  if (offTime !== null && Number.isNaN(offTime.getTime())) return t("Enter the day and time of the end.");
   if (onTime !== null && onTime <= now) return t("This time has passed. Choose a later one, or “Now”.");
-  if (offTime !== null && offTime <= (onTime ?? now)) return t("The deactivation must be after the activation.");
+  if (offTime !== null && offTime <= (onTime ?? now)) return t("The end must be after the publication.");
   return null;
 }
 
