@@ -106,6 +106,7 @@ fn read_current_user(instance: &Instance, call: &ApiRequest) -> Result<ApiRespon
         "csrf": csrf,
         "version": env!("CARGO_PKG_VERSION"),
         "role": instance.role.name(),
+        "isAdministrator": instance.is_administrator(&call.viewer)?,
     })))
 }
 

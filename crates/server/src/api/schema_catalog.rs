@@ -345,7 +345,19 @@ fn page_schemas() -> Map<String, Value> {
                 ("csrf", text_or_null_schema()),
                 ("version", text_schema()),
                 ("role", text_schema()),
+                ("isAdministrator", json!({ "type": "boolean" })),
             ]),
+        ),
+        (
+            "CombinedReads",
+            object_schema(&[(
+                "answers",
+                array_schema(object_schema(&[
+                    ("status", count_schema()),
+                    ("tag", text_or_null_schema()),
+                    ("value", json!({})),
+                ])),
+            )]),
         ),
         (
             "PageList",
