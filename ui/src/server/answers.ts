@@ -14,6 +14,12 @@ export interface Me {
   csrf: string | null;
   version: string;
   role: string;
+  isAdministrator: boolean;
+}
+
+/** `GET /api/v1/reads` */
+export interface CombinedReads {
+  answers: { status: number; tag: string | null; value: unknown }[];
 }
 
 /** `POST /login` */

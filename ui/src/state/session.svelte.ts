@@ -11,6 +11,7 @@ import { router } from "./router.svelte";
 class Session {
   user = $state<string | null>(null);
   version = $state("");
+  isAdministrator = $state(false);
   /** Set while the login dialog is open over a screen. */
   isExpired = $state(false);
   /** Returns true if the open screen has unsaved changes. */
@@ -27,11 +28,12 @@ class Session {
     const me = await whoAmI();
     this.user = me.user;
     this.version = me.version;
+    this.isAdministrator = me.isAdministrator;
   }
 
   async signIn(user: string, password: string): Promise<void> {
-    const login = await signIn(user, password);
-    this.user = login.user;
+    await signIn(user, password);
+    await this.load();
     this.#settle(true);
   }
 

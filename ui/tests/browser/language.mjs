@@ -1,7 +1,7 @@
 /** Every text of every screen is a message: nothing that a user reads is outside the message files. */
 import assert from "node:assert/strict";
 import { open, openSaving } from "../harness.mjs";
-import { SCREENS } from "./looks.mjs";
+import { SCREENS } from "./screens.mjs";
 
 /** Runs in the page before its scripts: marks dates and times too, which the browser puts into words. */
 function markTimes() {
