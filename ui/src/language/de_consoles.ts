@@ -65,6 +65,7 @@ export default {
   "Could not add": "Hinzufügen nicht möglich",
   "Could not disable": "Sperren nicht möglich",
   "Could not enable": "Freigeben nicht möglich",
+  "Could not find out what the pages need: {reason}": "Was die Seiten brauchen, war nicht zu erfahren: {reason}",
   "Could not install": "Installieren nicht möglich",
   "Could not load more": "Weitere konnten nicht geladen werden",
   "Could not load the list": "Die Liste konnte nicht geladen werden",
@@ -133,6 +134,7 @@ export default {
   Entries: "Einträge",
   "Entry {number} at {policy}, for {principal}{member}{limits}.": "Eintrag {number} bei {policy}, für {principal}{member}{limits}.",
   Explain: "Erklären",
+  "Everything that the pages need is live.": "Alles, was die Seiten brauchen, ist live.",
   "External sources whose files are shown as assets. Files that are added, changed, moved or removed there are synchronized.":
     "Fremde Quellen, deren Dateien als Assets erscheinen. Was dort hinzukommt, geändert, verschoben oder entfernt wird, wird abgeglichen.",
   "Failed steps": "Gescheiterte Schritte",
@@ -170,6 +172,7 @@ export default {
   "Log in to Tympan": "Bei Tympan anmelden",
   "Log in · Tympan": "Anmelden · Tympan",
   "Logging in…": "Anmeldung läuft …",
+  "Looking up what the pages need…": "Es wird gesucht, was die Seiten brauchen …",
   "Looking up references…": "Verweise werden gesucht …",
   "Manage users and groups": "Benutzer und Gruppen verwalten",
   "Member of": "Mitglied von",
@@ -321,7 +324,11 @@ export default {
   "Shown here to user administrators": "Sichtbar für Verwalter von Benutzern",
   Site: "Website",
   "Some items were not published": "Manches wurde nicht veröffentlicht",
+  Start: "Starten",
+  "Start a workflow for “{title}”": "Workflow für „{title}“ starten",
+  "Start a workflow…": "Workflow starten …",
   "Start from": "Ausgehen von",
+  "Started the workflow “{name}”": "Workflow „{name}“ gestartet",
   Status: "Status",
   "Step restarted": "Schritt neu gestartet",
   "Steps that are assigned to you or your groups, workflow models, and failed steps.":
@@ -365,6 +372,7 @@ export default {
   "The whole node": "Der ganze Knoten",
   "Their files no longer exist at the source. If the source is only temporarily unavailable, fix that first.":
     "Ihre Dateien gibt es an der Quelle nicht mehr. Ist die Quelle nur vorübergehend nicht erreichbar, beheben Sie das zuerst.",
+  "There is no workflow that can be started.": "Es gibt keinen Workflow, der gestartet werden kann.",
   "There are more policies on the nodes above that you are not allowed to see.":
     "Auf den Knoten darüber gibt es weitere Richtlinien, die Sie nicht sehen dürfen.",
   "These pages and everything below them will be deleted:": "Diese Seiten und alles darunter werden gelöscht:",
@@ -406,13 +414,16 @@ export default {
   "Users or groups": "Benutzer oder Gruppen",
   Version: "Version",
   "Version of {path}": "Version von {path}",
+  "Versions: {time}": "Versionen: {time}",
   "View permissions": "Rechte ansehen",
   "Visitors find the page at the old address until it is published at the new one.":
     "Besucher finden die Seite an der alten Adresse, bis sie an der neuen veröffentlicht ist.",
+  "What the pages need": "Was die Seiten brauchen",
   "What are you looking for?": "Was suchen Sie?",
   "What can": "Was darf",
   "What {user} can do at {path}": "Was {user} bei {path} darf",
   Why: "Warum",
+  Workflow: "Workflow",
   "Workflow steps that are assigned to you or your groups appear here.":
     "Hier erscheinen Workflow-Schritte, die Ihnen oder Ihren Gruppen zugewiesen sind.",
   "Workflows that use these models are not started until the models are fixed.":

@@ -1,4 +1,4 @@
-/** Activation with what a page needs, at a time, and deactivation; with the clicks that each takes. */
+/** Publication with what a page needs, at a time, and its end; with the clicks that each takes. */
 import assert from "node:assert/strict";
 import { countClicks, expectAccessible, expectSoon, lastCall, openSaving, shoot, until } from "../harness.mjs";
 
@@ -8,7 +8,7 @@ const PICTURE = "/content/dam/demo/harbor.jpg";
 const companion = (path, more = {}) => ({ path, title: null, status: "never", at: null, by: null, kind: "asset", ticked: true, allowed: true, referrer: PAGE, ...more });
 const started = (page) => page.getByText("Publishing started for", { exact: false }).waitFor();
 
-export async function a_page_that_needs_nothing_is_activated_by_one_click(world) {
+export async function a_page_that_needs_nothing_is_published_by_one_click(world) {
   const { page, state } = world;
   await openSaving(world, ADDRESS);
   await page.getByLabel("Title").waitFor();
@@ -19,7 +19,7 @@ export async function a_page_that_needs_nothing_is_activated_by_one_click(world)
   assert.deepEqual(lastCall(state).body, { action: "activate", paths: [PAGE] });
 }
 
-export async function a_page_is_activated_with_its_new_pictures_by_two_clicks(world) {
+export async function what_the_user_may_not_publish_is_shown_before_a_page_that_needs_it(world) {
   const { page, state } = world;
   state.companions = [
     companion(PICTURE, { title: "The harbor" }),
@@ -34,7 +34,7 @@ export async function a_page_is_activated_with_its_new_pictures_by_two_clicks(wo
   await page.getByRole("button", { name: "Publish", exact: true }).click();
   const dialog = page.getByRole("dialog", { name: "Publish “Slow days on the Gulf of Trieste”" });
   await dialog.getByRole("checkbox", { name: /The harbor/ }).waitFor();
-  await expectAccessible(page, "the dialog of an activation");
+  await expectAccessible(page, "the dialog of a publication");
   await shoot(page, "publication");
   await expectSoon(() => dialog.getByRole("checkbox", { name: /harbor|coast/ }).evaluateAll((all) => all.map((one) => one.checked)), [true, true]);
   await expectSoon(() => dialog.getByRole("checkbox", { name: /template/ }).isDisabled(), true);
@@ -47,7 +47,7 @@ export async function a_page_is_activated_with_its_new_pictures_by_two_clicks(wo
   assert.deepEqual(lastCall(state).body, { action: "activate", paths: [PICTURE, "/content/cq:tags/travel/coast", PAGE] });
 }
 
-export async function an_activation_is_scheduled_by_three_clicks(world) {
+export async function a_publication_is_scheduled_by_three_clicks(world) {
   const { page, state } = world;
   await openSaving(world, ADDRESS);
   await page.getByLabel("Title").waitFor();
@@ -67,7 +67,7 @@ export async function an_activation_is_scheduled_by_three_clicks(world) {
   assert.equal(new Date(patch.properties.onTime.value).getTime(), tomorrow.getTime());
   assert.equal(patch.properties.offTime, null);
 
-  // The next activation shows the time, and can take it back.
+  // The next publication shows the time, and can take it back.
   await page.getByRole("button", { name: "Publish", exact: true }).click();
   await expectSoon(() => dialog.getByLabel("Later").isChecked(), true);
   await dialog.getByLabel("Now").click();
@@ -83,7 +83,7 @@ export async function an_activation_is_scheduled_by_three_clicks(world) {
   assert.match(again.offTime.value, /^2199-01-01T10:00/);
 }
 
-export async function a_page_is_deactivated_by_two_clicks_with_the_links_to_it_shown(world) {
+export async function a_page_is_unpublished_by_two_clicks_with_the_links_to_it_shown(world) {
   const { page, state } = world;
   state.console.usedBy = { [PAGE]: [{ path: "/content/demo/en/alps/jcr:content", property: "link", kind: "path" }] };
   await openSaving(world, ADDRESS);
@@ -99,7 +99,7 @@ export async function a_page_is_deactivated_by_two_clicks_with_the_links_to_it_s
   assert.deepEqual(lastCall(state).body, { action: "deactivate", paths: [PAGE] });
 }
 
-export async function what_was_typed_last_is_saved_before_an_activation(world) {
+export async function what_was_typed_last_is_saved_before_a_publication(world) {
   const { page, state } = world;
   await openSaving(world, ADDRESS);
   await page.getByLabel("Title").fill("Typed last");

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { moveOperations } from "../../src/screens/editor/move_page";
-import { nextMorning, openCompanions, timesProblem } from "../../src/screens/editor/publication";
+import { openCompanions } from "../../src/parts/companions";
+import { nextMorning, timesProblem } from "../../src/screens/editor/publication";
 import { levelPlace, placeOf } from "../../src/screens/editor/tree";
 import type { Companion, ComponentItem, PageDetail } from "../../src/server/answers";
 
