@@ -157,7 +157,7 @@ export interface Field {
   options?: FieldOption[] | null;
   typeHint?: string | null;
   /** What a `path` field chooses, if its dialog says so. */
-  picks?: "asset" | "page" | "tag" | null;
+  picks?: "asset" | "page" | "tag" | "fragment" | null;
   /** The path to choose below. */
   root?: string | null;
   /** The field that a `multi` field repeats. */
