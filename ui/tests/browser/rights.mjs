@@ -99,4 +99,9 @@ export async function an_editor_sees_no_administration(world) {
   await page.reload();
   await expectSoon(() => places.allInnerTexts(), ["Sites", "Assets", "Launches", "Queue", "Workflows"]);
   await page.getByRole("button", { name: "Create page" }).and(page.locator(":enabled")).waitFor();
+  await open(world, `/editor.html${PAGE}.html`);
+  await page.getByLabel("Description").waitFor();
+  await page.getByRole("button", { name: "More actions" }).click();
+  await page.getByRole("menuitem", { name: "Versions" }).waitFor();
+  await expectSoon(() => page.getByRole("menuitem", { name: "Permissions" }).count(), 0);
 }
