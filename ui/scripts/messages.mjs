@@ -2,9 +2,9 @@
  * Extracts the messages of the UI and finds texts that are not messages.
  *
  * A message is an English text in the code that `t`, `tn` or `message` of `src/language.ts` takes. `src/language/en.json`
- * lists all of them, and `src/language/de/*.ts` hold the German ones. `npm run messages` writes the list. `findMessages`
- * serves the test `language`, which fails for a list that is not current, for a message without a German text, and for
- * a literal text that a user would see.
+ * lists all of them, and `src/language/de*.ts` hold the German ones. `npm run messages` writes the list. The test
+ * `language` fails for a list that is not current, for a message without a German text, and for a literal text that a
+ * user would see.
  */
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
