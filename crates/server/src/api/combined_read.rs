@@ -37,7 +37,7 @@ fn answer_reads(request: ApiRequest) -> PendingApiResponse {
         let reads: Vec<&str> = request.parameter_values("read").collect();
         if reads.len() > MAX_READS {
             let message = format!("one request may have at most {MAX_READS} reads");
-            return Err(RequestFailure::bad_request(message));
+            return Err(RequestFailure::unprocessable(message));
         }
         let mut answers = Vec::with_capacity(reads.len());
         for read in reads {

@@ -55,5 +55,5 @@ fn the_number_of_reads_is_limited() {
     let author = author();
     let reads = ["read=me"; 9].join("&");
     let refused = author.ask("admin", "GET", &format!("/api/v1/reads?{reads}"), &Value::Null);
-    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert_eq!(refused.status, 422, "{}", refused.text());
 }
