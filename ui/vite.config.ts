@@ -24,17 +24,16 @@ function deepLinks(): Plugin {
 }
 
 /**
- * Names the script of a module: the shell holds everything that several screens share, so that a view needs few requests.
- * What chooses and uploads pages and assets has a script of its own, for the screens that use it. Other modules go with
- * the screen that loads them. The editor of rich text is loaded when a text is shown.
+ * Names the script of a module, so that a view needs the page, the style sheet, the shell and one script of its own. The
+ * shell holds everything that several screens show at once. Other modules go with the screen that loads them, and those of
+ * `src/content.ts` together. The editor of rich text is loaded when a text is shown.
  */
 function scriptOf(module: string): string | null {
-  if (/\/src\/(screens\/sites\/(UsedBy|references)|screens\/launches\/NewLaunch|form\/(text|value)\.ts)/.test(module)) return "shell";
-  const choosesContent = /\/src\/(assets\/|fields\/TagsField|screens\/sites\/(TransferPage|listing|order)|parts\/(Picker|picker|Upload\w+|TransferItems|WindowedGrid|Columns?|Thumb|ViewSwitch)\.)/;
-  if (choosesContent.test(module)) return "content";
+  const isShared = /\/src\/(screens\/sites\/(UsedBy|references|listing|order)|screens\/launches\/NewLaunch|form\/(text|value|html)\.ts|assets\/(asset|find|dropped)\.ts|parts\/(picker\.ts|ViewSwitch)|fields\/TagsField)/;
+  if (isShared.test(module)) return "shell";
   // What all views for administrators share; each view has a script of its own.
   if (/\/src\/screens\/operations\/(View|Chip|Figures|Ranks|words)/.test(module)) return "operations";
-  const isOfScreen = /\/src\/(screens|richtext|fields|form|language)\/|\/src\/parts\/KeysHelp|node_modules\/(prosemirror|orderedmap|rope-sequence|w3c-keyname)/;
+  const isOfScreen = /\/src\/(screens|richtext|fields|form|language|assets)\/|\/src\/content\.ts|\/src\/parts\/(KeysHelp|Picker|Upload\w+|TransferItems|WindowedGrid|Columns?|Thumb)\.|node_modules\/(prosemirror|orderedmap|rope-sequence|w3c-keyname)/;
   return isOfScreen.test(module) ? null : "shell";
 }
 

@@ -2,13 +2,14 @@
  * The language of the UI: its texts, dates and numbers.
  *
  * Texts are written in English in the code, and the English text is the key of its translation. `chooseLanguage` is
- * called once, before the UI is mounted; a change of the language reloads the page. The pseudo-language marks every
- * translated text with brackets, so that a test finds texts that are not translatable.
+ * called once, before the UI is mounted; a change of the language reloads the page. Two languages are for tests: `pseudo`
+ * shows longer texts in brackets, and `marked` puts every message between two invisible characters, so that whatever is
+ * outside of them is either content or a text that cannot be translated.
  *
  * On failure: a text without a translation is shown in English.
  */
 
-export type Language = "en" | "de" | "pseudo";
+export type Language = "en" | "de" | "pseudo" | "marked";
 
 const KEY = "tympan.language";
 const loaders: Partial<Record<Language, () => Promise<{ default: Record<string, string> }>>> = { de: () => import("./language/de") };
@@ -23,7 +24,7 @@ export let language: Language = "en";
 /** Loads the texts of the user's language: the one chosen in this browser, else the browser's first known one. */
 export async function chooseLanguage(): Promise<void> {
   language = storedLanguage() ?? preferredLanguage();
-  LANGUAGE = language === "pseudo" ? "en" : language;
+  LANGUAGE = language === "de" ? "de" : "en";
   document.documentElement.lang = LANGUAGE;
   try {
     texts = (await loaders[language]?.())?.default ?? {};
@@ -46,7 +47,13 @@ export function switchLanguage(next: Language): void {
 /** Returns a text in the UI's language. `{name}` in it is replaced by the value of this name. */
 export function t(text: string, values: Record<string, string | number> = {}): string {
   const translated = language === "pseudo" ? pseudoText(text) : (texts[text] ?? text);
-  return translated.replace(/\{(\w+)\}/g, (all, name: string) => String(values[name] ?? all));
+  const filled = translated.replace(/\{(\w+)\}/g, (all, name: string) => String(values[name] ?? all));
+  return language === "marked" ? `\u200b${filled}\u00ad` : filled;
+}
+
+/** Marks a text of a table as a message. It is translated with `t` where it is shown, as the language is chosen later. */
+export function message(text: string): string {
+  return text;
 }
 
 /** Returns the form of a text for a count: `one` for one, else `other`; `{count}` is replaced by the count. */
@@ -75,7 +82,7 @@ export function pseudoText(text: string): string {
 function storedLanguage(): Language | null {
   try {
     const stored = localStorage.getItem(KEY);
-    return stored === "en" || stored === "de" || stored === "pseudo" ? stored : null;
+    return stored === "en" || stored === "de" || stored === "pseudo" || stored === "marked" ? stored : null;
   } catch {
     return null;
   }

@@ -1,7 +1,7 @@
 /**
  * The status of a page: its label, its meaning and the actions that it allows.
  */
-import { t } from "./language";
+import { message, t } from "./language";
 import type { Status } from "./server/answers";
 
 export type Tone = "neutral" | "good" | "busy" | "warn" | "bad";
@@ -15,12 +15,12 @@ export interface StatusView {
 
 /** The texts in English, which are the keys of their translations. */
 const VIEWS: Record<Status, StatusView> = {
-  draft: { label: "Draft", tone: "neutral", meaning: "Never published. Not visible to visitors." },
-  modified: { label: "Modified", tone: "warn", meaning: "Changed since it was published. Visitors see the published state." },
-  live: { label: "Live", tone: "good", meaning: "Visitors see the current state." },
-  deactivated: { label: "Unpublished", tone: "neutral", meaning: "Unpublished. No longer visible to visitors." },
-  queued: { label: "In queue", tone: "busy", meaning: "Waiting to be sent to publish." },
-  failed: { label: "Failed", tone: "bad", meaning: "The last publication did not reach the website. See the queue for the reason." },
+  draft: { label: message("Draft"), tone: "neutral", meaning: message("Never published. Not visible to visitors.") },
+  modified: { label: message("Modified"), tone: "warn", meaning: message("Changed since it was published. Visitors see the published state.") },
+  live: { label: message("Live"), tone: "good", meaning: message("Visitors see the current state.") },
+  deactivated: { label: message("Unpublished"), tone: "neutral", meaning: message("Unpublished. No longer visible to visitors.") },
+  queued: { label: message("In queue"), tone: "busy", meaning: message("Waiting to be sent to publish.") },
+  failed: { label: message("Failed"), tone: "bad", meaning: message("The last publication did not reach the website. See the queue for the reason.") },
 };
 
 /** Returns the label and tone of a status. An unknown status is shown by its own name. */

@@ -1,5 +1,5 @@
-// The whole path against a running demo: log in by the link, edit a page in its form, activate, and see the change
-// as a visitor. Started by the program's own tests with AUTHOR, DISPATCHER and LOGIN_LINK set.
+// The whole path against a running demo: log in by the link, edit a page in its form, publish, and see the change
+// as a visitor; then rename the live page, while a visitor asks for its old address all the time. Started by the program's own tests with AUTHOR, DISPATCHER and LOGIN_LINK set.
 import assert from 'node:assert/strict';
 import { chromium } from 'playwright-core';
 
@@ -35,14 +35,10 @@ try {
   await field.waitFor();
   await shot('editor');
   await field.fill(title);
-  // The activation saves what was typed last, and lists what the page needs and visitors lack.
-  await tab.getByRole('button', { name: 'Activate', exact: true }).first().click();
-  const along = tab.getByRole('button', { name: /^Activate with/ });
-  const started = tab.getByText(/^Activation started/);
-  await along.or(started).first().waitFor();
-  if (await along.isVisible()) await along.click();
-  await started.first().waitFor();
-  await shot('activated');
+  // Publishing saves what was typed last, and takes along what the page needs and visitors lack.
+  await tab.getByRole('button', { name: 'Publish', exact: true }).first().click();
+  await tab.getByText(/^Publishing started/).first().waitFor();
+  await shot('published');
 
   const visitor = await browser.newPage();
   for (let attempt = 0; ; attempt += 1) {
@@ -51,6 +47,33 @@ try {
     assert.ok(attempt < 200, 'the visitor never saw the edit');
   }
   if (SHOTS) await visitor.screenshot({ path: `${SHOTS}/visitor.png`, fullPage: true });
+
+  const renamed = `${page}-${process.pid}`;
+  const statuses = new Map();
+  let isWatching = true;
+  const watch = async () => {
+    while (isWatching) {
+      const { status } = await fetch(`${DISPATCHER}${page}.html`, { redirect: 'manual' });
+      statuses.set(status, (statuses.get(status) ?? 0) + 1);
+    }
+  };
+  const watching = watch();
+  await tab.getByRole('button', { name: 'More actions' }).first().click();
+  await tab.getByRole('menuitem', { name: 'Move or rename…' }).click();
+  await tab.getByRole('dialog').getByLabel('Name in the address').fill(renamed.split('/').at(-1));
+  await shot('rename');
+  await tab.getByRole('dialog').getByRole('button', { name: 'Move' }).click();
+  await tab.waitForURL((url) => decodeURIComponent(url.pathname) === `/editor.html${renamed}.html`);
+  for (let attempt = 0; ; attempt += 1) {
+    const answer = await fetch(`${DISPATCHER}${page}.html`, { redirect: 'manual' });
+    const target = answer.headers.get('location') ?? '';
+    if (target.includes(renamed) && (await fetch(new URL(target, DISPATCHER))).status === 200) break;
+    assert.ok(attempt < 2000, `the old address never led to the new one: ${[...statuses]}`);
+  }
+  isWatching = false;
+  await watching;
+  console.log(`a visitor got ${[...statuses].map(([status, count]) => `${status} ${count} times`).join(', ')}`);
+  assert.ok([...statuses.keys()].every((status) => status < 400), 'the page was gone for a moment');
   assert.deepEqual(faults, [], 'the interface raised errors');
   console.log('1 passed, 0 failed');
 } finally {

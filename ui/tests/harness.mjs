@@ -14,6 +14,7 @@ import { chromium } from "playwright-core";
 import { startMock } from "./mock/server.mjs";
 
 const LIMIT_MS = 15_000;
+const LEAST_TEXT_PX = 14;
 const FLAGS = [
   "--no-sandbox",
   "--disable-gpu",
@@ -117,6 +118,21 @@ async function expectNoFindings(axe, where) {
 export async function expectNoSideScroll(page, where) {
   const [content, room] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
   assert.ok(content <= room, `${where} is ${content} px wide in a window of ${room} px`);
+}
+
+/** Fails when a visible text is smaller than 14 px. */
+export async function expectLegible(page, where) {
+  const small = await page.evaluate((least) => {
+    const found = [];
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      const size = Number.parseFloat(getComputedStyle(node.parentElement).fontSize);
+      const isShown = node.parentElement.checkVisibility({ visibilityProperty: true }) && !node.parentElement.closest(".unseen, [aria-hidden=true]");
+      if (/\p{L}|\d/u.test(node.data) && isShown && size < least) found.push(`${size} px: ${node.data.trim()}`);
+    }
+    return found;
+  }, LEAST_TEXT_PX);
+  assert.deepEqual(small, [], `${where} has small text`);
 }
 
 /** Takes a screenshot if `UI_SHOTS` is set. */

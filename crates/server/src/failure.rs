@@ -120,8 +120,8 @@ impl RequestFailure {
         )
     }
 
-    /// Converts to a response with problem details (RFC 9457), as in the JSON API.
-    pub(crate) fn into_problem_response(self) -> Response {
+    /// Returns the problem details (RFC 9457), as in the JSON API.
+    pub(crate) fn problem_details(&self) -> Value {
         let title = self.status.canonical_reason().unwrap_or("Failure");
         let mut body = Map::new();
         body.insert("type".to_owned(), "about:blank".into());
@@ -130,11 +130,17 @@ impl RequestFailure {
         body.insert("detail".to_owned(), self.message.clone().into());
         self.add_details(&mut body);
         body.extend(self.details.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        Value::Object(body)
+    }
+
+    /// Converts to a response with problem details, as in the JSON API.
+    pub(crate) fn into_problem_response(self) -> Response {
+        let body = self.problem_details();
         let media_type = [(header::CONTENT_TYPE, "application/problem+json")];
         let tag = self.details.iter().find(|(name, _)| *name == "currentTag");
         let tag = tag.and_then(|(_, tag)| tag.as_str());
         let tag = tag.and_then(|tag| HeaderValue::from_str(tag).ok());
-        let response = (self.status, media_type, Value::Object(body).to_string()).into_response();
+        let response = (self.status, media_type, body.to_string()).into_response();
         let mut response = self.with_hint_headers(response);
         if let Some(tag) = tag {
             response.headers_mut().insert(header::ETAG, tag);

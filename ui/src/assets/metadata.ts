@@ -1,6 +1,7 @@
 /**
  * The metadata of assets that people write, under the names of Dublin Core and XMP.
  */
+import { message } from "../language";
 import type { NodeAnswer, NodePatch, PropertyAnswer, SentProperty } from "../server/answers";
 
 export interface MetadataField {
@@ -12,14 +13,14 @@ export interface MetadataField {
 
 /** The fields of the form, in order. */
 export const METADATA: MetadataField[] = [
-  { name: "dc:title", label: "Title", kind: "line" },
-  { name: "dc:description", label: "Description", kind: "text", hint: "What the file shows. Pages use it as alternative text unless they have their own." },
-  { name: "cq:tags", label: "Tags", kind: "tags" },
-  { name: "dc:creator", label: "Creator", kind: "line", hint: "Separate several people with semicolons." },
-  { name: "photoshop:Credit", label: "Credit", kind: "line" },
-  { name: "dc:rights", label: "Copyright", kind: "line" },
-  { name: "dc:source", label: "Source", kind: "line" },
-  { name: "dc:language", label: "Language", kind: "line", hint: "A code such as en or de-CH." },
+  { name: "dc:title", label: message("Title"), kind: "line" },
+  { name: "dc:description", label: message("Description"), kind: "text", hint: message("What the file shows. Pages use it as alternative text unless they have their own.") },
+  { name: "cq:tags", label: message("Tags"), kind: "tags" },
+  { name: "dc:creator", label: message("Creator"), kind: "line", hint: message("Separate several people with semicolons.") },
+  { name: "photoshop:Credit", label: message("Credit"), kind: "line" },
+  { name: "dc:rights", label: message("Copyright"), kind: "line" },
+  { name: "dc:source", label: message("Source"), kind: "line" },
+  { name: "dc:language", label: message("Language"), kind: "line", hint: message("A code such as en or de-CH.") },
 ];
 
 /** The properties that files often hold as lists. */

@@ -2,6 +2,7 @@
  * The state of an upload on the server: a file is received in chunks, into a node beside its target, and becomes an
  * asset in one commit once it is complete.
  */
+import { t } from "../language";
 import type { NodeAnswer, Operation, SentProperty } from "../server/answers";
 import { read, sendTo, ServerError } from "../server/client";
 import { childPath } from "../server/post";
@@ -55,7 +56,7 @@ export async function storeAsset(staging: string, path: string, { format, user, 
 
 /** Replaces the file of an asset by a received one. Its address, metadata and versions stay. */
 export async function replaceOriginal(staging: string, path: string, { user, now }: { user: string; now: Date }): Promise<void> {
-  await sendTo("POST", "/api/v1/versions", { path, comment: "Before the file was replaced" }).catch((error) => {
+  await sendTo("POST", "/api/v1/versions", { path, comment: t("Before the file was replaced") }).catch((error) => {
     // Keeping versions needs a right of its own.
     if (!(error instanceof ServerError) || error.status !== 403) throw error;
   });

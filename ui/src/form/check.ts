@@ -4,6 +4,7 @@
  * Problems are keyed by the field's place in the form: its name, or `<list>/<entry>/<field>` for a field of a list
  * entry.
  */
+import { t } from "../language";
 import type { Dialog, Field } from "../server/answers";
 import { toLocalInput } from "../time";
 import { isShown, presentField } from "./condition";
@@ -53,7 +54,7 @@ export function checkValue(field: Field, value: FieldValue): string | null {
   if (field.kind === "number" && value !== "") return checkNumber(field, label, String(value));
   if (field.kind === "date" && value !== "") return checkDate(field, label, String(value));
   // Ids of elements: `html-unique-id-validator` refuses those with blanks, which no address can name.
-  if (field.validation?.includes("html-unique-id") && /\s/.test(String(value))) return `${label} must not contain blanks.`;
+  if (field.validation?.includes("html-unique-id") && /\s/.test(String(value))) return t("{label} must not contain blanks.", { label });
   return null;
 }
 
@@ -71,17 +72,17 @@ function checkEntry(field: Field, entry: Entry, before: Entry[], place: string):
 
 function checkPresence(field: Field, value: FieldValue): string | null {
   const isMissing = field.required && field.kind !== "hidden" && (isEmpty(value) || value === false);
-  return isMissing ? `${fieldLabel(field)} is required.` : null;
+  return isMissing ? t("{field} is required.", { field: fieldLabel(field) }) : null;
 }
 
 function checkNumber(field: Field, label: string, text: string): string | null {
   const number = Number(text);
-  if (text.trim() === "" || !Number.isFinite(number)) return `${label} must be a number.`;
-  if (isWhole(field) && !Number.isInteger(number)) return `${label} must be a whole number.`;
+  if (text.trim() === "" || !Number.isFinite(number)) return t("{label} must be a number.", { label });
+  if (isWhole(field) && !Number.isInteger(number)) return t("{label} must be a whole number.", { label });
   const [min, max] = [limit(field.min), limit(field.max)];
-  if (min !== null && max !== null && (number < min || number > max)) return `${label} must be between ${min} and ${max}.`;
-  if (min !== null && number < min) return `${label} must be at least ${min}.`;
-  if (max !== null && number > max) return `${label} must be at most ${max}.`;
+  if (min !== null && max !== null && (number < min || number > max)) return t("{label} must be between {min} and {max}.", { label, min, max });
+  if (min !== null && number < min) return t("{label} must be at least {min}.", { label, min });
+  if (max !== null && number > max) return t("{label} must be at most {max}.", { label, max });
   return null;
 }
 
@@ -92,8 +93,8 @@ function isWhole(field: Field): boolean {
 }
 
 function checkDate(field: Field, label: string, text: string): string | null {
-  if (field.min && text < openDate(field, field.min)) return `${label} must not be before ${field.min}.`;
-  if (field.max && text > openDate(field, field.max)) return `${label} must not be after ${field.max}.`;
+  if (field.min && text < openDate(field, field.min)) return t("{label} must not be before {min}.", { label, min: field.min });
+  if (field.max && text > openDate(field, field.max)) return t("{label} must not be after {max}.", { label, max: field.max });
   return null;
 }
 

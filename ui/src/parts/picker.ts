@@ -1,6 +1,7 @@
 /**
  * What a picker offers: kinds of content, where each lies, and how it is searched.
  */
+import { message } from "../language";
 import type { Field, PageItem, Rows } from "../server/answers";
 import { sendTo } from "../server/client";
 import { lastSegment } from "../server/post";
@@ -14,12 +15,12 @@ export const TAGS = "/content/cq:tags";
 
 /** The titles of the dialog. */
 export const PICK_TITLES: Record<PickKind, string> = {
-  asset: "Choose a picture or file",
-  page: "Choose a page",
-  tag: "Choose a tag",
-  fragment: "Choose a fragment",
-  place: "Choose a path",
-  any: "Choose a path",
+  asset: message("Choose a picture or file"),
+  page: message("Choose a page"),
+  tag: message("Choose a tag"),
+  fragment: message("Choose a fragment"),
+  place: message("Choose a path"),
+  any: message("Choose a path"),
 };
 
 /** Where the content of a kind lies. */

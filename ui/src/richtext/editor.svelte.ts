@@ -8,6 +8,7 @@
  * * A change from outside (an undo, another user) replaces only the part that differs; the caret stays elsewhere.
  * * The editor has no history of its own: the page's history covers it.
  */
+import { message } from "../language";
 import { baseKeymap, chainCommands, exitCode } from "prosemirror-commands";
 import { InputRule, inputRules, textblockTypeInputRule, wrappingInputRule } from "prosemirror-inputrules";
 import { keymap } from "prosemirror-keymap";
@@ -63,15 +64,15 @@ export interface SlashChoice {
 }
 
 export const SLASH_CHOICES: SlashChoice[] = [
-  { name: "paragraph", words: "Paragraph" },
-  { name: "heading2", words: "Heading 2" },
-  { name: "heading3", words: "Heading 3" },
-  { name: "heading4", words: "Heading 4" },
-  { name: "bullets", words: "Bulleted list" },
-  { name: "numbers", words: "Numbered list" },
-  { name: "quote", words: "Quote" },
-  { name: "table", words: "Table" },
-  { name: "rule", words: "Dividing line" },
+  { name: "paragraph", words: message("Paragraph") },
+  { name: "heading2", words: message("Heading 2") },
+  { name: "heading3", words: message("Heading 3") },
+  { name: "heading4", words: message("Heading 4") },
+  { name: "bullets", words: message("Bulleted list") },
+  { name: "numbers", words: message("Numbered list") },
+  { name: "quote", words: message("Quote") },
+  { name: "table", words: message("Table") },
+  { name: "rule", words: message("Dividing line") },
 ];
 
 export class RichEditor {

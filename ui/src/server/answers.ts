@@ -17,6 +17,11 @@ export interface Me {
   isAdministrator: boolean;
 }
 
+/** `GET /api/v1/reads` */
+export interface CombinedReads {
+  answers: { status: number; tag: string | null; value: unknown }[];
+}
+
 /** `POST /login` */
 export interface Login {
   user: string;
@@ -199,7 +204,7 @@ export interface Field {
   isRemoved?: boolean | null;
   typeHint?: string | null;
   /** What a `path` field chooses, if its dialog says so. */
-  picks?: "asset" | "page" | "tag" | null;
+  picks?: "asset" | "page" | "tag" | "fragment" | null;
   /** The path to choose below. */
   root?: string | null;
   /** The field that a `multi` field repeats. */

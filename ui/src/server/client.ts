@@ -6,7 +6,8 @@
  *   (401: the session has expired, 403: the token belongs to an earlier session).
  * * An error carries the server's own message, never a paraphrase.
  */
-import type { Login, Me, Problem, WriteAnswer } from "./answers";
+import { message, t } from "../language";
+import type { CombinedReads, Login, Me, Problem, WriteAnswer } from "./answers";
 import { encodeBody, type Pair } from "./post";
 import { encodePath } from "../route";
 
@@ -26,7 +27,10 @@ export class ServerError extends Error {
 /** The value of `X-Requested-With`. Without it, a browser answers a 401 with a login dialog of its own. */
 const SCRIPT = "XMLHttpRequest";
 
-const UNREACHABLE = "The server cannot be reached. Check the connection and try again.";
+const HEADERS = { Accept: "application/json", "X-Requested-With": SCRIPT };
+const API = "/api/v1/";
+
+const UNREACHABLE = message("The server cannot be reached. Check the connection and try again.");
 
 /** Signs the user in again after a 401. Resolves to true on success. */
 export type Renewal = () => Promise<boolean>;
@@ -39,6 +43,33 @@ const OF_BRANCH = /^\/api\/v1\/(nodes|children|pages|page|dialog|batch|reference
 /** Sets the branch that all later requests read and change; `null` selects the site itself. */
 export function useBranch(name: string | null): void {
   state.branch = name;
+}
+
+/** The answers to reads that were sent ahead, by address. Each is used once. */
+const ahead = new Map<string, Promise<Response | null>>();
+
+/** Sends reads as one request, before what needs them asks for them. A read that is not answered is sent again alone. */
+export function readAhead(addresses: string[]): void {
+  if (addresses.length === 0) return;
+  const reads = addresses.map((one) => one.slice(API.length));
+  const combined = fetch(`${API}reads?${new URLSearchParams(reads.map((one) => ["read", one]))}`, { headers: HEADERS, credentials: "same-origin", cache: "no-store" });
+  const answers = combined.then(async (response) => (response.ok ? ((await response.json()) as CombinedReads).answers : []));
+  addresses.forEach((one, at) => {
+    ahead.set(
+      one,
+      answers.then((all) => toResponse(all[at])).catch(() => null),
+    );
+  });
+}
+
+/** Drops answers that nothing has asked for: what they say may have changed since. */
+export function forgetAhead(): void {
+  ahead.clear();
+}
+
+function toResponse(answer: CombinedReads["answers"][number] | undefined): Response | null {
+  if (!answer) return null;
+  return new Response(JSON.stringify(answer.value), { status: answer.status, headers: answer.tag === null ? {} : { ETag: answer.tag } });
 }
 
 /** Sets the handler for responses with status 401. */
@@ -134,15 +165,15 @@ function sendFormOnce<T>(url: string, form: FormData, { onprogress, signal }: Fo
     request.setRequestHeader("X-Requested-With", SCRIPT);
     request.setRequestHeader("X-CSRF-Token", state.csrf);
     request.upload.onprogress = ({ loaded }) => onprogress?.(loaded);
-    request.onabort = () => reject(new DOMException("The upload was canceled.", "AbortError"));
-    request.onerror = () => reject(new ServerError(0, UNREACHABLE));
+    request.onabort = () => reject(new DOMException(t("The upload was canceled."), "AbortError"));
+    request.onerror = () => reject(new ServerError(0, t(UNREACHABLE)));
     request.onload = () => {
       if (request.status >= 200 && request.status < 300) return resolve(parseAnswer(request.responseText) as T);
       const message = errorMessage(request.status, request.statusText, request.responseText);
       reject(new ServerError(request.status, message, parseAnswer(request.responseText) as Problem));
     };
     request.onloadend = () => signal?.removeEventListener("abort", abort);
-    if (signal?.aborted) return reject(new DOMException("The upload was canceled.", "AbortError"));
+    if (signal?.aborted) return reject(new DOMException(t("The upload was canceled."), "AbortError"));
     signal?.addEventListener("abort", abort);
     request.send(form);
   });
@@ -208,12 +239,16 @@ async function answered<T>(url: string, init: RequestInit): Promise<{ value: T; 
 
 /** Sends a request. Returns successful responses only; throws a `ServerError` otherwise. */
 async function reach(url: string, init: RequestInit): Promise<Response> {
-  const headers = { Accept: "application/json", "X-Requested-With": SCRIPT, ...init.headers };
+  // A query is a POST request that changes nothing.
+  if (init.method !== "GET" && url !== `${API}query`) forgetAhead();
+  const early = ahead.get(url);
+  ahead.delete(url);
+  const headers = { ...HEADERS, ...init.headers };
   let response: Response;
   try {
-    response = await fetch(url, { ...init, headers, credentials: "same-origin", cache: "no-store" });
+    response = (await early) ?? (await fetch(url, { ...init, headers, credentials: "same-origin", cache: "no-store" }));
   } catch {
-    throw new ServerError(0, UNREACHABLE);
+    throw new ServerError(0, t(UNREACHABLE));
   }
   if (response.ok) return response;
   const text = await response.text();

@@ -4,6 +4,7 @@
  * A body describes an operation on the resource that it is posted to; `server/client` sends it. Property names start
  * with `./`, so that a property can never be interpreted as an instruction to the server.
  */
+import { t } from "../language";
 
 export type Pair = [name: string, value: string];
 
@@ -76,10 +77,10 @@ export function nameForTitle(title: string): string {
 
 /** Returns an error message for an invalid node name, or `null`. */
 export function nameProblem(name: string): string | null {
-  if (name === "") return "Enter a name.";
-  if (name === "." || name === "..") return `\`${name}\` is not a valid name.`;
+  if (name === "") return t("Enter a name.");
+  if (name === "." || name === "..") return t("`{name}` is not a valid name.", { name });
   const wrong = /[/:[\]|*"'\\\u0000-\u001f]/.exec(name);
-  if (wrong) return `A name must not contain \`${wrong[0]}\`.`;
-  if (name !== name.trim()) return "A name must not start or end with a space.";
+  if (wrong) return t("A name must not contain `{value}`.", { value: wrong[0] });
+  if (name !== name.trim()) return t("A name must not start or end with a space.");
   return null;
 }

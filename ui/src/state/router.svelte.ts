@@ -5,7 +5,7 @@
  * asks itself (`beforeunload`).
  */
 import { launchOf, parseRoute, stayInLaunch, type Route } from "../route";
-import { useBranch } from "../server/client";
+import { forgetAhead, useBranch } from "../server/client";
 
 /** Applies the launch of a URL to all links and requests. */
 function enter(url: URL): URL {
@@ -31,6 +31,7 @@ class Router {
   async go(address: string): Promise<void> {
     if (this.guard && !(await this.guard())) return;
     history.pushState(null, "", address);
+    forgetAhead();
     this.#take();
     scrollTo(0, 0);
   }

@@ -33,8 +33,8 @@ class Session {
   }
 
   async signIn(user: string, password: string): Promise<void> {
-    const login = await signIn(user, password);
-    this.user = login.user;
+    await signIn(user, password);
+    await this.load();
     this.#settle(true);
   }
 

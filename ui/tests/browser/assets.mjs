@@ -33,7 +33,7 @@ export async function assets_are_shown_as_cards_list_and_columns(world) {
 export async function thousands_of_assets_are_read_and_drawn_in_parts(world) {
   const { page } = world;
   const asked = [];
-  page.on("request", (request) => request.url().includes("/api/v1/pages") && asked.push(request.url()));
+  page.on("request", (request) => /\/api\/v1\/(pages|reads)/.test(request.url()) && asked.push(request.url()));
   await open(world, "/assets.html/content/dam/large");
   await page.getByText("3,000 entries").waitFor();
   await card(page, "picture-0001.jpg").waitFor();

@@ -70,9 +70,9 @@ export async function a_launch_begins_at_a_page_and_the_editor_stays_in_it(world
   await page.keyboard.press("Control+s");
   await page.getByText("All changes saved").waitFor();
   assert.equal(lastCall(state).query.branch, "autumn");
-  const activate = page.getByRole("button", { name: "Activate", exact: true });
+  const activate = page.getByRole("button", { name: "Publish", exact: true });
   await expectSoon(() => activate.isDisabled(), true);
-  assert.equal(await activate.getAttribute("title"), "Nothing can be activated in a launch. Merge it first.");
+  assert.equal(await activate.getAttribute("title"), "Nothing can be published in a launch. Merge it first.");
   await expectSoon(() => page.locator("iframe").getAttribute("src"), /tympan-branch=autumn/);
   await page.getByRole("button", { name: "Leave" }).click();
   await page.getByText("changes are not on the site").waitFor({ state: "detached" });
@@ -130,7 +130,7 @@ export async function permissions_say_where_they_come_from_and_why(world) {
   await page.getByRole("button", { name: "Explain" }).click();
   await page.getByRole("row", { name: /ada can read it/ }).getByText("for content-authors (ada is a member)").waitFor();
   await page.getByRole("row", { name: /ada cannot delete it/ }).getByText(`Entry 2 at ${TRIESTE}, for ada.`).waitFor();
-  await page.getByRole("row", { name: /ada cannot activate it/ }).getByText("nothing is granted by default").waitFor();
+  await page.getByRole("row", { name: /ada cannot publish it/ }).getByText("nothing is granted by default").waitFor();
 
   await page.getByRole("button", { name: "Add an entry" }).click();
   const form = dialog(page, "Add an entry");
@@ -140,7 +140,7 @@ export async function permissions_say_where_they_come_from_and_why(world) {
   await form.getByLabel("User or group").fill("dam-users");
   await form.getByLabel("Deny").check();
   await form.getByLabel("Read", { exact: true }).uncheck();
-  await form.getByLabel("Activate and deactivate").check();
+  await form.getByLabel("Publish and unpublish").check();
   await form.getByLabel("Path restriction").fill("/news/*");
   await form.getByRole("button", { name: "Add" }).click();
   await page.getByText("Added the entry").waitFor();

@@ -284,9 +284,9 @@ export async function activating_saves_first(world) {
   const { page, state } = world;
   await open(world, ADDRESS);
   await page.getByLabel("Title").fill("Saved and activated");
-  await page.getByRole("button", { name: "Activate", exact: true }).click();
-  await page.getByRole("button", { name: "Save and activate" }).click();
-  await page.getByText("Activation started for “Saved and activated”").waitFor();
+  await page.getByRole("button", { name: "Publish", exact: true }).click();
+  await page.getByRole("button", { name: "Save and publish" }).click();
+  await page.getByText("Publishing started for “Saved and activated”").waitFor();
   await page.locator(".what").getByText("Live", { exact: true }).waitFor();
   assert.deepEqual(
     state.writes.map(({ path }) => path),
@@ -303,6 +303,21 @@ export async function a_path_is_chosen_by_walking(world) {
   await picker.getByText("The long way over the Alps").click();
   await picker.getByRole("button", { name: "Use this path" }).click();
   await expectSoon(() => page.getByRole("textbox", { name: "Link" }).inputValue(), "/content/demo/en/alps");
+  await page.getByRole("button", { name: "Discard" }).click();
+}
+
+export async function a_picker_opens_where_and_for_what_the_dialog_says(world) {
+  const { page } = world;
+  await open(world, ADDRESS);
+  await page.getByRole("tab", { name: "Publication" }).click();
+  await page.getByRole("button", { name: "Choose a page" }).click();
+  const picker = page.getByRole("dialog", { name: "Choose a page" });
+  // The field is empty, so that the root of the dialog is shown: its pages, and neither assets nor tags.
+  await picker.getByText("Where to eat").waitFor();
+  await expectSoon(() => picker.getByText("harbor.jpg").count(), 0);
+  await picker.getByText("The long way over the Alps").click();
+  await picker.getByRole("button", { name: "Use this path" }).click();
+  await expectSoon(() => page.getByRole("textbox", { name: "Redirect to" }).inputValue(), "/content/demo/en/alps");
   await page.getByRole("button", { name: "Discard" }).click();
 }
 

@@ -89,7 +89,7 @@ export async function operations_show_the_health_of_components(world) {
   await open(world, "/operations.html/health");
   await page.getByText("Everything works, but something needs a look.").waitFor();
   // What needs somebody stands first.
-  await expectSoon(() => region(page, "Components").getByRole("listitem").first().innerText(), /^Replication\s+Needs a look\s+agent `publish2` is blocked/);
+  await expectSoon(() => region(page, "Components").getByRole("listitem").first().innerText(), /^Agents\s+Needs a look\s+agent `publish2` is blocked/);
 }
 
 export async function operations_show_the_configuration_in_force(world) {

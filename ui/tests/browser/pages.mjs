@@ -80,7 +80,7 @@ export async function controls_are_translatable(world) {
   // Labels and tabs of the form come from the dialog in content.
   const own = (texts) => texts.filter((text) => !["Basic", "Publication", "Add", "Move Tags 1 up"].includes(text) && !/Tags/.test(text));
   assert.deepEqual(own(await untranslated(page)), []);
-  await page.getByRole("button", { name: /Áçtíváté látér/ }).click();
+  await page.getByRole("button", { name: /Públísh látér/ }).click();
   await page.getByRole("dialog").waitFor();
   assert.deepEqual(own(await untranslated(page)), []);
   await page.goto(world.origin + "/queue.html");
@@ -98,7 +98,7 @@ export async function the_interface_speaks_german(world) {
   await page.getByRole("button", { name: "Account: admin" }).click();
   await page.getByRole("menuitemradio", { name: "Deutsch" }).click();
   await page.getByText("Alle Änderungen gespeichert").waitFor();
-  await page.getByRole("button", { name: "Aktivieren", exact: true }).waitFor();
+  await page.getByRole("button", { name: "Veröffentlichen", exact: true }).waitFor();
   assert.equal(await page.evaluate(() => document.documentElement.lang), "de");
   await expectSoon(() => page.getByText(/^Geändert vor 2 Stunden von ada$/).count(), 1);
   await shoot(page, "editor-german");
@@ -120,15 +120,12 @@ export async function the_keys_are_listed(world) {
 }
 
 export async function what_a_user_may_not_do_is_disabled_with_the_reason(world) {
-  const { page } = world;
-  await page.route("**/api/v1/page?*", async (route) => {
-    const response = await route.fetch();
-    await route.fulfill({ response, json: { ...(await response.json()), denied: { edit: true, activate: true } } });
-  });
+  const { page, state } = world;
+  state.denied = { edit: true, activate: true };
   await openSaving(world, `${ADDRESS}?panel=components`);
   await page.getByText("You may read this page, but not change it.").waitFor();
   await expectSoon(() => page.getByRole("button", { name: "Add", exact: true }).isDisabled(), true);
-  const activate = page.getByRole("button", { name: "Activate", exact: true });
+  const activate = page.getByRole("button", { name: "Publish", exact: true });
   await expectSoon(() => activate.isDisabled(), true);
-  assert.equal(await activate.getAttribute("title"), "You have no right to activate this page.");
+  assert.equal(await activate.getAttribute("title"), "You have no right to publish this page.");
 }

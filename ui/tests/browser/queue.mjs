@@ -15,9 +15,9 @@ export async function a_blocked_agent_says_why(world) {
 export async function an_item_is_tried_again_or_canceled(world) {
   const { page } = world;
   await open(world, "/queue.html");
-  await page.getByRole("button", { name: "Retry Activate /content/demo/en/hotels now" }).click();
+  await page.getByRole("button", { name: "Retry Publish /content/demo/en/hotels now" }).click();
   await page.getByText("attempt 4").waitFor();
-  await page.getByRole("button", { name: "Cancel Deactivate /content/demo/en/winter" }).click();
+  await page.getByRole("button", { name: "Cancel Unpublish /content/demo/en/winter" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Cancel item" }).click();
   await page.getByText("2 items").waitFor();
   await expectSoon(() => page.getByRole("link", { name: "/content/demo/en/winter" }).count(), 0);

@@ -78,10 +78,10 @@ export async function the_theme_is_kept(world) {
 
 export async function a_server_that_is_gone_is_named_and_asked_again(world) {
   const { page } = world;
-  await page.route("**/api/v1/me", (route) => route.abort());
+  await page.route(/\/api\/v1\/(me|reads)/, (route) => route.abort());
   await open(world, "/sites.html/content");
   await page.getByText("The server cannot be reached.", { exact: false }).waitFor();
-  await page.unroute("**/api/v1/me");
+  await page.unroute(/\/api\/v1\/(me|reads)/);
   await page.getByRole("button", { name: "Try again" }).click();
   await page.getByRole("grid").waitFor();
 }

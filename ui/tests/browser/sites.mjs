@@ -1,6 +1,6 @@
 /** The sites console. */
 import assert from "node:assert/strict";
-import { expectSoon, lastCall, lastWrite, open, until } from "../harness.mjs";
+import { expectAccessible, expectSoon, lastCall, lastWrite, open, shoot, until } from "../harness.mjs";
 
 const EN = "/sites.html/content/demo/en";
 const rows = (page) => page.locator('[role="rowgroup"] [role="row"]');
@@ -50,7 +50,7 @@ export async function rows_are_filtered_and_sorted(world) {
 export async function thousands_of_rows_are_read_and_drawn_in_parts(world) {
   const { page } = world;
   const asked = [];
-  page.on("request", (request) => request.url().includes("/api/v1/pages") && asked.push(request.url()));
+  page.on("request", (request) => /\/api\/v1\/(pages|reads)/.test(request.url()) && asked.push(request.url()));
   await open(world, `${EN}/archive`);
   await row(page, "story-0001").waitFor();
   assert.equal(asked.length, 1);
@@ -73,7 +73,7 @@ export async function thousands_of_rows_are_read_and_drawn_in_parts(world) {
 export async function a_long_list_is_sorted_by_the_server_and_filtered_here(world) {
   const { page } = world;
   const asked = [];
-  page.on("request", (request) => request.url().includes("/api/v1/pages") && asked.push(new URL(request.url()).searchParams));
+  page.on("request", (request) => /\/api\/v1\/(pages|reads)/.test(request.url()) && asked.push(new URL(request.url()).searchParams));
   await open(world, `${EN}/archive`);
   await row(page, "story-0001").waitFor();
   await page.getByRole("button", { name: "Modified" }).click();
@@ -131,6 +131,28 @@ export async function activation_is_followed_until_the_page_is_live(world) {
   await page.getByText("Publishing started for “Where to eat”").waitFor();
   await row(page, "Where to eat").getByText("Live", { exact: true }).waitFor();
   assert.deepEqual(lastWrite(state), { path: "/content/demo/en/food", form: { ":operation": "activate", ":deep": "false" } });
+}
+
+export async function pages_are_published_after_the_pictures_that_they_need(world) {
+  const { page, state } = world;
+  const picture = { path: "/content/dam/demo/harbor.jpg", title: "The harbor", status: "never", kind: "asset", ticked: true, allowed: true, referrer: `${EN}/food` };
+  const tag = { ...picture, path: "/content/cq:tags/travel/coast", title: "Coast", kind: "tag" };
+  state.companions = [picture, tag, { ...picture, path: "/conf/demo/template", kind: "template", title: null, allowed: false }, { ...tag, path: "/content/dam/demo/old.jpg", status: "live", ticked: false }];
+  await open(world, EN);
+  await row(page, "Where to eat").getByRole("checkbox").check();
+  await row(page, "Winter at").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Publish", exact: true }).click();
+  const dialog = page.getByRole("dialog", { name: "Publish 2 pages" });
+  await expectSoon(() => dialog.getByRole("checkbox", { name: /harbor|Coast/ }).evaluateAll((all) => all.map((one) => one.checked)), [true, true]);
+  await expectSoon(() => dialog.getByRole("checkbox", { name: /template/ }).isDisabled(), true);
+  await expectSoon(() => dialog.getByText("old.jpg").count(), 0);
+  await expectAccessible(page, "the publication of pages");
+  await shoot(page, "sites-publish-companions");
+  await dialog.getByRole("checkbox", { name: /Coast/ }).uncheck();
+  await dialog.getByRole("button", { name: "Publish with 1 item" }).click();
+  await page.getByText("Publishing started for 2 pages").waitFor();
+  const published = state.writes.map(({ path, body, form }) => body?.paths?.join() ?? (form?.get?.(":operation") ? path : form && path)).filter(Boolean);
+  assert.deepEqual(published, [picture.path, "/content/demo/en/food", "/content/demo/en/winter"]);
 }
 
 export async function activation_can_take_the_pages_below(world) {

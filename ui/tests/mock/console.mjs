@@ -139,13 +139,11 @@ const ENDPOINTS = {
     state.versions.push(made);
     return json(made, 201);
   },
-  "GET versions/diff": (_, query) =>
-    json({
-      path: query.get("path"),
-      from: query.get("from"),
-      to: query.get("to"),
-      nodes: query.get("from") === query.get("to") ? [] : [changedTitle, addedTeaser],
-    }),
+  "GET versions/diff": (state, query) => {
+    const from = query.get("from") ?? state.versions.at(-1).name;
+    const to = query.get("to");
+    return json({ path: query.get("path"), from, to, nodes: from === to ? [] : [changedTitle, addedTeaser] });
+  },
   "POST versions/restore": (state, _, { path }) => {
     state.deleted = state.deleted.filter((one) => one.path !== path);
     return json({ path, etag: null });
@@ -188,6 +186,12 @@ const ENDPOINTS = {
   },
   "GET workflows/back": (_, query) => json({ routes: query.get("item") === "3" ? ["write", "collect"] : [] }),
   "POST workflows/back": (state, query) => json({ item: takeItem(state, query.get("item")) }),
+  "POST workflows": (state, _, { model, payload }) => {
+    const id = Math.max(0, ...state.inbox.map((one) => one.id)) + 1;
+    const item = { ...state.inbox[0], id, workflow: id, model, payload, title: `Look at ${payload}`, routes: ["done"], started: new Date().toISOString() };
+    state.inbox.push(item);
+    return json({ workflow: id }, 201);
+  },
   "POST workflows/complete": (state, _, { item }) => json({ completed: takeItem(state, item) }),
   "POST workflows/delegate": (state, _, { item, to }, refuse) => {
     if (!state.groups.includes(to)) throw refuse(422, `there is no user or group \`${to}\``);

@@ -139,7 +139,7 @@ export const DIALOGS = {
         title: "Publication",
         fields: [
           { name: "onTime", kind: "date", label: "Visible from" },
-          { name: "cq:redirectTarget", kind: "path", label: "Redirect to" },
+          { name: "cq:redirectTarget", kind: "path", label: "Redirect to", picks: "page", root: "/content/demo/en" },
           { name: "sling:resourceType", kind: "hidden" },
         ],
       },

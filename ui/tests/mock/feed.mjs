@@ -27,15 +27,19 @@ export function tagOf(state, path) {
 
 const cursorOf = (sequence) => `${sequence}-${"0".repeat(64)}`;
 
-/** Answers `GET /api/v1/changes`: as JSON, or as events for as long as the connection lasts. */
-export function changes(state, query, request, response, sendJson) {
-  const from = request.headers["last-event-id"] ?? query.get("since") ?? "now";
-  const since = from === "now" ? state.revisions.length : from === "oldest" ? 0 : Number.parseInt(from, 10);
+const numberOf = (state, cursor) => (cursor === "now" ? state.revisions.length : cursor === "oldest" ? 0 : Number.parseInt(cursor, 10));
+
+/** Returns the JSON of `GET /api/v1/changes`. */
+export function revisionsSince(state, query) {
+  const revisions = state.revisions.slice(numberOf(state, query.get("since") ?? "now"));
+  const shown = revisions.map((one) => wanted(one, query.getAll("path"))).filter(Boolean);
+  return { revisions: shown, next: cursorOf(state.revisions.length), root: "x", isEnd: true };
+}
+
+/** Answers `GET /api/v1/changes` with events for as long as the connection lasts. */
+export function follow(state, query, request, response) {
+  const since = numberOf(state, request.headers["last-event-id"] ?? query.get("since") ?? "now");
   const paths = query.getAll("path");
-  const revisions = state.revisions.slice(since).map((one) => wanted(one, paths)).filter(Boolean);
-  if (!request.headers.accept?.includes("text/event-stream")) {
-    return sendJson(response, 200, { revisions, next: cursorOf(state.revisions.length), root: "x", isEnd: true });
-  }
   // Who left while the answer was on its way is never told of closing again.
   if (response.destroyed) return;
   response.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });

@@ -11,7 +11,7 @@ import { batch, nodeOf } from "./batch.mjs";
 import { DIALOGS, INSERTABLE, node, PAGE, sampleContent, sampleQueue } from "./content.mjs";
 import { consoleAnswer, sampleConsole } from "./console.mjs";
 import { operationsAnswer, sampleOperations } from "./operations.mjs";
-import { changes, commit, tagOf } from "./feed.mjs";
+import { commit, follow, revisionsSince, tagOf } from "./feed.mjs";
 
 const DIST = fileURLToPath(new URL("../../dist/", import.meta.url));
 const DELAY_MS = Number(process.env.UI_DELAY_MS ?? 0);
@@ -52,6 +52,8 @@ export async function startMock({ port = 0 } = {}) {
     clients: new Set(),
     /** Who else has the page open, as `/api/v1/presence` tells it. */
     editors: [],
+    /** What the user may not do with pages, as `/api/v1/page` tells it. */
+    denied: null,
     /** What pages refer to, as `/api/v1/replication/companions` tells it. */
     companions: [],
     /** While true, nothing reaches the server: each request is cut. */
@@ -110,13 +112,11 @@ async function handle(state, request, response) {
   if (path.startsWith("/ui/")) return sendFile(response, path.slice("/ui/".length));
   if (path.startsWith("/api/")) {
     if (!state.isSignedIn) throw new Refusal(401, "not signed in");
-    if (path === "/api/v1/changes") return changes(state, url.searchParams, request, response, sendJson);
-    const refuse = (status, message) => new Refusal(status, message);
-    const told = consoleAnswer(state, "GET", path, url.searchParams, null, refuse) ?? operationsAnswer(state, "GET", path, url.searchParams, null, refuse);
-    if (told) return sendJson(response, told.status, told.value);
-    const at = url.searchParams.get("path");
-    if (at) response.setHeader("ETag", tagOf(state, at));
-    return sendJson(response, 200, answer(state, path, url.searchParams));
+    if (path === "/api/v1/reads") return sendJson(response, 200, { answers: url.searchParams.getAll("read").map((read) => combined(state, read)) });
+    if (path === "/api/v1/changes" && request.headers.accept?.includes("text/event-stream")) return follow(state, url.searchParams, request, response);
+    const told = readAnswer(state, path, url.searchParams);
+    if (told.tag) response.setHeader("ETag", told.tag);
+    return sendJson(response, told.status, told.value);
   }
   if (sendRendition(path, response)) return undefined;
   if (path.endsWith(".html")) {
@@ -127,11 +127,33 @@ async function handle(state, request, response) {
   throw new Refusal(404, `there is nothing at \`${path}\``);
 }
 
+/** One of several reads of a request, as if it were requested alone. */
+function combined(state, read) {
+  const url = new URL(`/api/v1/${read}`, "http://mock");
+  try {
+    return readAnswer(state, url.pathname, url.searchParams);
+  } catch (error) {
+    return { status: error.status ?? 500, tag: null, value: { detail: error.message, ...error.facts } };
+  }
+}
+
+function readAnswer(state, path, query) {
+  if (path === "/api/v1/changes") return { status: 200, tag: null, value: revisionsSince(state, query) };
+  const refuse = (status, message) => new Refusal(status, message);
+  const told = consoleAnswer(state, "GET", path, query, null, refuse) ?? operationsAnswer(state, "GET", path, query, null, refuse);
+  if (told) return { tag: null, ...told };
+  const at = query.get("path");
+  return { status: 200, tag: at ? tagOf(state, at) : null, value: answer(state, path, query) };
+}
+
+/** Whoever may only read somewhere is no administrator. */
+const isAdministrator = (state) => state.isAdministrator && state.readOnly.length === 0;
+
 function answer(state, path, query) {
   const at = query.get("path");
   switch (path) {
     case "/api/v1/me":
-      return { user: "admin", csrf: state.csrf, version: "0.1.0", role: "author", isAdministrator: state.isAdministrator };
+      return { user: "admin", csrf: state.csrf, version: "0.1.0", role: "author", isAdministrator: isAdministrator(state) };
     case "/api/v1/pages":
       return pages(state, at, query);
     case "/api/v1/page":
@@ -148,7 +170,7 @@ function answer(state, path, query) {
     case "/api/v1/privileges": {
       const isReadOnly = state.readOnly.some((one) => at === one || at.startsWith(`${one}/`));
       find(state, at);
-      return { path: at, user: "admin", isAdministrator: state.readOnly.length === 0, privileges: isReadOnly ? ["jcr:read"] : ["jcr:read", "rep:write", "crx:replicate", "jcr:versionManagement"] };
+      return { path: at, user: "admin", isAdministrator: isAdministrator(state), privileges: isReadOnly ? ["jcr:read"] : ["jcr:read", "rep:write", "crx:replicate", "jcr:versionManagement"] };
     }
     case "/api/v1/assets/duplicates":
       return { groups: [{ original: "a", bytes: 240_000, paths: ["/content/dam/demo/harbor.jpg", "/content/dam/demo/noon.jpg"] }], more: false };
@@ -271,6 +293,7 @@ function pageDetail(state, path) {
     content: { path: base, resourceType: content.properties["sling:resourceType"], title: content.properties["jcr:title"] },
     components: components(content, base),
     insertable: INSERTABLE,
+    ...(state.denied ? { denied: state.denied } : {}),
   };
 }
 

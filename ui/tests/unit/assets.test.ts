@@ -3,7 +3,6 @@ import { byteText, formatName, nextName, nodeNameOf } from "../../src/assets/ass
 import { assetQuery, assetRows, factStatements, NO_QUESTION } from "../../src/assets/find";
 import { metadataProperty } from "../../src/assets/metadata";
 import { bytesIn, stagingName } from "../../src/assets/received";
-import german from "../../src/language/de_assets";
 import { kindOfField, tagId } from "../../src/parts/picker";
 import { parseRoute, assetsUrl, assetUrl } from "../../src/route";
 import { allowedOf, templateOf, type Template } from "../../src/screens/sites/templates";
@@ -95,13 +94,6 @@ describe("words for assets", () => {
     expect(byteText(0)).toBe("0 bytes");
     expect(byteText(2_340_000)).toBe("2.3 MB");
     expect(byteText(null)).toBe("");
-  });
-  it("have German translations everywhere", () => {
-    const sources = import.meta.glob<string>("../../src/{screens/assets,parts,fields}/*.svelte", { query: "?raw", import: "default", eager: true });
-    const own = Object.entries(sources).filter(([file]) => /screens\/assets|parts\/(Picker|Upload|Transfer|View|Column)|fields\/(Tags|Path)/.test(file));
-    const used = own.flatMap(([, text]) => [...text.matchAll(/\bt\(\s*"((?:[^"\\]|\\.)*)"/g), ...text.matchAll(/\btn\([^,]+,\s*"([^"]*)"/g)].map(([, one]) => one ?? ""));
-    expect(used.length).toBeGreaterThan(150);
-    expect([...new Set(used)].filter((one) => german[one] === undefined)).toEqual([]);
   });
 });
 

@@ -1,33 +1,30 @@
 import { describe, expect, it } from "vitest";
+import { listOf, readSources } from "../../scripts/messages.mjs";
 import { pseudoText } from "../../src/language";
 import german from "../../src/language/de";
+import list from "../../src/language/en.json?raw";
 
-const sources = import.meta.glob<string>(["../../src/**/*.svelte", "../../src/**/*.ts", "!../../src/language/**"], { query: "?raw", import: "default", eager: true });
-const TEXT = /"((?:[^"\\]|\\.)*)"/;
-const CALLS = [
-  new RegExp(`\\bt\\(\\s*${TEXT.source}`, "g"),
-  new RegExp(`\\? t\\(${TEXT.source}`, "g"),
-  new RegExp(`\\bwords: ${TEXT.source}`, "g"),
-  new RegExp(`\\btn\\(\\s*[^,]+,\\s*${TEXT.source},\\s*${TEXT.source}`, "g"),
-];
-
-/** Returns the texts of the code that are translated, each with the file that has it. */
-function usedTexts(): Map<string, string> {
-  const found = new Map<string, string>();
-  for (const [file, source] of Object.entries(sources)) {
-    // Comments show examples of texts.
-    const code = source.replace(/\/\*[^]*?\*\//g, "");
-    for (const call of CALLS) for (const [, ...texts] of code.matchAll(call)) for (const text of texts) if (text) found.set(text, file);
-  }
-  return found;
-}
-
+const { messages, literals } = readSources();
 const placeholders = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([name]) => name).sort();
 
+describe("the texts of the interface", () => {
+  it("are messages", () => expect(literals).toEqual([]));
+
+  it("are all in the list that `npm run messages` writes", () => {
+    expect(listOf(messages)).toBe(list);
+  });
+
+  it("say publish and unpublish for what the manual calls activate and deactivate", () => {
+    const words = [...messages.keys(), ...Object.values(german)].map((text) => text.replace(/\/[\w/]+/g, ""));
+    expect(words.filter((text) => /activat|replicat|aktivier|repliz/i.test(text))).toEqual([]);
+  });
+});
+
 describe("the German texts", () => {
-  it("are complete", () => {
-    const missing = [...usedTexts()].filter(([text]) => !(text in german)).map(([text, file]) => `${file}: ${text}`);
+  it("are complete, and none is left over", () => {
+    const missing = [...messages].filter(([text]) => !(text in german)).map(([text, file]) => `${file}: ${text}`);
     expect(missing).toEqual([]);
+    expect(Object.keys(german).filter((text) => !messages.has(text))).toEqual([]);
   });
 
   it("have the placeholders of the English ones, in any order", () => {

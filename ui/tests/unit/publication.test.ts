@@ -1,21 +1,22 @@
 import { describe, expect, it } from "vitest";
 import { moveOperations } from "../../src/screens/editor/move_page";
-import { nextMorning, openCompanions, timesProblem } from "../../src/screens/editor/publication";
+import { openCompanions } from "../../src/parts/companions";
+import { nextMorning, timesProblem } from "../../src/screens/editor/publication";
 import { levelPlace, placeOf } from "../../src/screens/editor/tree";
 import type { Companion, ComponentItem, PageDetail } from "../../src/server/answers";
 
 const NOW = new Date("2026-11-30T12:00:00Z");
 const at = (hours: number) => new Date(NOW.getTime() + hours * 3_600_000);
 
-describe("the times of an activation", () => {
-  it("lie ahead, the deactivation after the activation", () => {
+describe("the times of a publication", () => {
+  it("lie ahead, the end after the publication", () => {
     expect(timesProblem(null, null, NOW)).toBeNull();
     expect(timesProblem(at(1), at(2), NOW)).toBeNull();
     expect(timesProblem(at(-1), null, NOW)).toMatch(/has passed/);
-    expect(timesProblem(at(2), at(1), NOW)).toMatch(/after the activation/);
-    expect(timesProblem(null, at(-1), NOW)).toMatch(/after the activation/);
-    expect(timesProblem(new Date("nonsense"), null, NOW)).toMatch(/day and time of the activation/);
-    expect(timesProblem(null, new Date(""), NOW)).toMatch(/day and time of the deactivation/);
+    expect(timesProblem(at(2), at(1), NOW)).toMatch(/after the publication/);
+    expect(timesProblem(null, at(-1), NOW)).toMatch(/after the publication/);
+    expect(timesProblem(new Date("nonsense"), null, NOW)).toMatch(/day and time of publication/);
+    expect(timesProblem(null, new Date(""), NOW)).toMatch(/day and time of the end/);
   });
 
   it("are proposed for the next morning", () => {

@@ -30,7 +30,7 @@ describe("the report of a queue", () => {
     const report = queueReport(agent([item({ attempt: 3, state: "DELAYED" }), item(), item()], { blocked: "connection refused" }), NOW);
     expect(report).toMatchObject({ tone: "bad", label: "Blocked" });
     expect(report.sentences).toEqual([
-      "“Activate /content/a”, requested 30 minutes ago, was tried 3 times without success.",
+      "“Publish /content/a”, requested 30 minutes ago, was tried 3 times without success.",
       "2 more items wait behind it, since the order is kept.",
       "It is tried again by itself, without limit. Visitors see the earlier state until then.",
     ]);
@@ -38,7 +38,7 @@ describe("the report of a queue", () => {
 
   it("says that a refused item needs somebody, although later ones go on", () => {
     const report = queueReport(agent([item({ state: "GIVEN_UP" })]), NOW);
-    expect(report).toEqual({ tone: "bad", label: "Refused", sentences: ["“Activate /content/a” was refused and is not tried again. Correct what the reason says, then retry it."] });
+    expect(report).toEqual({ tone: "bad", label: "Refused", sentences: ["“Publish /content/a” was refused and is not tried again. Correct what the reason says, then retry it."] });
     expect(queueReport(agent([item({ state: "GIVEN_UP" }), item()]), NOW).label).toBe("Sending");
   });
 

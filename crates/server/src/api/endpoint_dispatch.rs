@@ -181,6 +181,49 @@ pub(crate) async fn call_endpoint(
     }
 }
 
+/// Calls an endpoint that reads, for the viewer of another request, with the parameters of a query string. The caller has
+/// made sure that the endpoint answers with JSON.
+///
+/// # Errors
+/// As the endpoint itself, with the same statuses.
+pub(crate) async fn read_json(
+    endpoint: &'static Endpoint,
+    request: &ApiRequest,
+    query: &str,
+) -> Result<JsonApiResponse> {
+    let parameters = parse_parameters(endpoint.parameters, query)?;
+    let waits = |definition: &EndpointParameter| {
+        matches!(definition.kind, ParameterKind::Seconds(_))
+            && parameters.iter().any(|(name, _)| name == definition.name)
+    };
+    if endpoint.parameters.iter().any(waits) {
+        return Err(RequestFailure::bad_request("a read that waits must be requested alone"));
+    }
+    let call = ApiRequest {
+        instance: Arc::clone(&request.instance),
+        identity: request.identity.clone(),
+        viewer: request.viewer.clone(),
+        peer: request.peer,
+        disconnect_detection: None,
+        headers: HeaderMap::new(),
+        parameters,
+        json_body: Bytes::new(),
+        body_stream: Mutex::new(None),
+        now: request.now,
+    };
+    match run_endpoint(endpoint, &request.instance, call).await? {
+        ApiResponse::Json(reply) => Ok(reply),
+        ApiResponse::Http(_) => {
+            Err(RequestFailure::bad_request("this read has no JSON; request it alone"))
+        }
+    }
+}
+
+/// Returns the entity tag that the response has when it is sent.
+pub(crate) fn entity_tag_of(reply: &JsonApiResponse) -> String {
+    entity_tag::response_tag(reply.tag.as_deref(), reply.value.to_string().as_bytes())
+}
+
 /// Reads a JSON body.
 async fn read_json_body(endpoint: &Endpoint, headers: &HeaderMap, body: HttpBody) -> Result<Bytes> {
     let essence = media_type_of(headers);

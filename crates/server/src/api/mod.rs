@@ -18,6 +18,7 @@ mod blob;
 mod branch;
 mod change_feed;
 mod children;
+mod combined_read;
 mod document_tree;
 pub(crate) mod endpoint;
 mod endpoint_dispatch;
@@ -66,6 +67,7 @@ use crate::login::RequestIdentity;
 const ENDPOINT_TABLES: &[&[Endpoint]] = &[
     node::NODE_ENDPOINTS,
     children::CHILDREN_ENDPOINTS,
+    combined_read::COMBINED_READ_ENDPOINTS,
     node_write::WRITE_ENDPOINTS,
     blob::BLOB_ENDPOINTS,
     version::VERSION_ENDPOINTS,

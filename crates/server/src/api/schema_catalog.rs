@@ -350,6 +350,17 @@ fn page_schemas() -> Map<String, Value> {
             ]),
         ),
         (
+            "CombinedReads",
+            object_schema(&[(
+                "answers",
+                array_schema(object_schema(&[
+                    ("status", count_schema()),
+                    ("tag", text_or_null_schema()),
+                    ("value", json!({})),
+                ])),
+            )]),
+        ),
+        (
             "PageList",
             object_schema(&[
                 ("path", text_schema()),

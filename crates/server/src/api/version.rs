@@ -111,10 +111,10 @@ pub(crate) const VERSION_ENDPOINTS: &[Endpoint] = &[
             current node.",
         parameters: &[
             PATH_PARAMETER,
-            EndpointParameter::required(
+            EndpointParameter::new(
                 "from",
                 ParameterKind::Text,
-                "The name or label of the earlier version.",
+                "The name or label of the earlier version. Default: the newest version.",
             ),
             EndpointParameter::new(
                 "to",
@@ -379,7 +379,10 @@ fn read_version(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
 
 fn compare_versions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
-    let from = snapshot.version(&path, call.parameter("from").unwrap_or_default())?;
+    let from = match call.parameter("from") {
+        Some(name) => snapshot.version(&path, name)?,
+        None => newest_version(&snapshot, &path)?,
+    };
     let before = snapshot.read_version(&from)?;
     let (to, after) = match call.parameter("to") {
         Some(name) => {
@@ -392,6 +395,12 @@ fn compare_versions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     Ok(ApiResponse::json(
         json!({ "path": path.as_str(), "from": from.name, "to": to, "nodes": nodes }),
     ))
+}
+
+fn newest_version(snapshot: &Snapshot, path: &NodePath) -> Result<NodeVersion> {
+    let missing =
+        || RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no version of `{path}`"));
+    snapshot.versions(path)?.pop().ok_or_else(missing)
 }
 
 /// Describes the differences between two subtrees.

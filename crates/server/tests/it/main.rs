@@ -17,6 +17,7 @@ mod backup_start;
 mod blocking_instance;
 mod branches;
 mod change_streams;
+mod combined_reads;
 mod concurrent_saves;
 mod conditions;
 mod container_policies;

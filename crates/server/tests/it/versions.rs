@@ -44,6 +44,15 @@ fn versions_are_labeled_and_compared() {
 }
 
 #[test]
+fn the_newest_version_is_compared_unless_another_is_named() {
+    let author = author_with_versions();
+    let newest = author.get("/api/v1/versions/diff?path=/content/n");
+    assert_eq!(newest, author.get("/api/v1/versions/diff?path=/content/n&from=1.1"));
+    let none = author.ask("admin", "GET", "/api/v1/versions/diff?path=/content", &Value::Null);
+    assert_eq!(none.status, 404, "{}", none.text());
+}
+
+#[test]
 fn a_part_of_a_version_is_restored() {
     let author = author_with_versions();
     let old = author.get("/api/v1/versions/node?path=/content/n&version=good&depth=1");

@@ -1,8 +1,9 @@
 /**
- * What an activation of a page takes along, and its times.
+ * What a publication of a page takes along, and its times.
  */
 import { t } from "../../language";
-import type { Companion, Companions, NodeAnswer, PageDetail } from "../../server/answers";
+import { companionsOf } from "../../parts/companions";
+import type { Companion, NodeAnswer, PageDetail } from "../../server/answers";
 import { read } from "../../server/client";
 
 /** What a page needs and has, when its activation is planned. */
@@ -15,27 +16,12 @@ export interface PublicationNeeds {
 
 /** Loads what the page refers to, and its times. A time that has passed counts as none. */
 export async function needsOf(page: PageDetail): Promise<PublicationNeeds> {
-  const [{ companions }, content] = await Promise.all([
-    read<Companions>("/api/v1/replication/companions", { path: page.path }),
+  const [companions, content] = await Promise.all([
+    companionsOf([page.path]),
     page.onTime === undefined ? read<NodeAnswer>("/api/v1/nodes", { path: page.content.path }) : null,
   ]);
   const stored = (name: "onTime" | "offTime") => (content ? textOf(content, name) : (page[name] ?? null));
-  return { companions: sorted(companions), onTime: pending(stored("onTime")), offTime: pending(stored("offTime")) };
-}
-
-/** Returns the companions to show: what visitors lack, then what they have in an older state. Live ones are left out. */
-export function openCompanions(companions: Companion[]): Companion[] {
-  return companions.filter(({ status, ticked }) => ticked || status !== "live");
-}
-
-/** Returns the kind of a companion in words. */
-export function kindName(kind: Companion["kind"]): string {
-  return { asset: t("Picture or file"), tag: t("Tag"), template: t("Template"), fragment: t("Fragment"), page: t("Linked page"), other: t("Other") }[kind];
-}
-
-/** Returns the reason why a companion is listed. */
-export function companionState({ status }: Companion): string {
-  return { never: t("never activated"), live: t("live"), outdated: t("changed since its activation"), "taken-away": t("deactivated") }[status];
+  return { companions, onTime: pending(stored("onTime")), offTime: pending(stored("offTime")) };
 }
 
 /** Returns the proposal for a later activation: the next day, at eight in the morning. */
@@ -48,17 +34,11 @@ export function nextMorning(now: Date): Date {
 
 /** Returns what is wrong with the times of an activation, or `null`. */
 export function timesProblem(onTime: Date | null, offTime: Date | null, now: Date): string | null {
-  if (onTime !== null && Number.isNaN(onTime.getTime())) return t("Enter the day and time of the activation.");
-  if (offTime !== null && Number.isNaN(offTime.getTime())) return t("Enter the day and time of the deactivation.");
+  if (onTime !== null && Number.isNaN(onTime.getTime())) return t("Enter the day and time of publication.");
+  if (offTime !== null && Number.isNaN(offTime.getTime())) return t("Enter the day and time of the end.");
   if (onTime !== null && onTime <= now) return t("This time has passed. Choose a later one, or “Now”.");
-  if (offTime !== null && offTime <= (onTime ?? now)) return t("The deactivation must be after the activation.");
+  if (offTime !== null && offTime <= (onTime ?? now)) return t("The end must be after the publication.");
   return null;
-}
-
-const ORDER: Companion["kind"][] = ["asset", "fragment", "tag", "template", "other", "page"];
-
-function sorted(companions: Companion[]): Companion[] {
-  return [...companions].sort((a, b) => Number(b.ticked) - Number(a.ticked) || ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
 }
 
 function pending(time: string | null): string | null {

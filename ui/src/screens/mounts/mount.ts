@@ -1,6 +1,7 @@
 /**
  * Texts about a mount: its state, the result of its last run, and its interval.
  */
+import { t, tn } from "../../language";
 import type { Mount, Pass } from "../../server/answers";
 
 export interface View {
@@ -10,37 +11,33 @@ export interface View {
 
 /** Returns the label and tone of a mount's state. */
 export function stateOf(mount: Mount): View {
-  if (mount.job?.state === "ACTIVE") return { label: "Running", tone: "busy" };
-  if (mount.last?.failure) return { label: "Failed", tone: "bad" };
-  if (mount.last && mount.last.heldBack > 0) return { label: "Confirmation needed", tone: "bad" };
-  if (mount.paused) return { label: "Paused", tone: "warn" };
-  if (mount.job) return { label: "Waiting", tone: "busy" };
-  return mount.last ? { label: "Up to date", tone: "good" } : { label: "Not run yet", tone: "neutral" };
+  if (mount.job?.state === "ACTIVE") return { label: t("Running"), tone: "busy" };
+  if (mount.last?.failure) return { label: t("Failed"), tone: "bad" };
+  if (mount.last && mount.last.heldBack > 0) return { label: t("Confirmation needed"), tone: "bad" };
+  if (mount.paused) return { label: t("Paused"), tone: "warn" };
+  if (mount.job) return { label: t("Waiting"), tone: "busy" };
+  return mount.last ? { label: t("Up to date"), tone: "good" } : { label: t("Not run yet"), tone: "neutral" };
 }
 
 /** Returns a summary of a run, without counts that are zero. */
 export function passText(pass: Pass): string {
   const parts: [number, string][] = [
-    [pass.added, "added"],
-    [pass.changed, "changed"],
-    [pass.moved, "moved"],
-    [pass.removed, "removed"],
-    [pass.settling, "still being written"],
-    [pass.skipped, "skipped"],
+    [pass.added, t("added")],
+    [pass.changed, t("changed")],
+    [pass.moved, t("moved")],
+    [pass.removed, t("removed")],
+    [pass.settling, t("still being written")],
+    [pass.skipped, t("skipped")],
   ];
   const told = parts.filter(([count]) => count > 0).map(([count, word]) => `${count} ${word}`);
-  return told.length === 0 ? "no changes" : told.join(", ");
+  return told.length === 0 ? t("no changes") : told.join(", ");
 }
 
 /** Returns the interval of a mount as text. */
 export function periodText(seconds: number): string {
-  const units: [number, string][] = [
-    [86_400, "day"],
-    [3600, "hour"],
-    [60, "minute"],
-    [1, "second"],
-  ];
-  const [size, unit] = units.find(([size]) => seconds >= size && seconds % size === 0) ?? [1, "second"];
-  const count = seconds / size;
-  return count === 1 ? `every ${unit}` : `every ${count} ${unit}s`;
+  const isWhole = (size: number) => seconds >= size && seconds % size === 0;
+  if (isWhole(86_400)) return tn(seconds / 86_400, "every day", "every {count} days");
+  if (isWhole(3600)) return tn(seconds / 3600, "every hour", "every {count} hours");
+  if (isWhole(60)) return tn(seconds / 60, "every minute", "every {count} minutes");
+  return tn(seconds, "every second", "every {count} seconds");
 }

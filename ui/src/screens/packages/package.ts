@@ -1,7 +1,7 @@
 /**
  * Names and sizes of packages.
  */
-import { LANGUAGE } from "../../language";
+import { LANGUAGE, t } from "../../language";
 import type { PackageItem } from "../../server/answers";
 
 /** Returns the id of a package in the API: `group:name:version`. */
@@ -11,7 +11,7 @@ export function idOf({ id }: Pick<PackageItem, "id">): string {
 
 /** Returns a size in the largest unit in which it is at least 1. */
 export function sizeText(bytes: number): string {
-  const units = ["bytes", "KiB", "MiB", "GiB"];
+  const units = [t("bytes"), "KiB", "MiB", "GiB"];
   const at = Math.min(units.length - 1, bytes < 1 ? 0 : Math.floor(Math.log2(bytes) / 10));
   const number = bytes / 1024 ** at;
   return `${number.toLocaleString(LANGUAGE, { maximumFractionDigits: number < 10 && at > 0 ? 1 : 0 })} ${units[at]}`;

@@ -30,13 +30,13 @@ export function queueReport(agent: Agent, now: Date): QueueReport {
   return { tone: "good", label: t("Idle"), sentences: [t("Everything was sent.")] };
 }
 
-/** Returns what an item does, in words: "Activate /content/site/en". */
+/** Returns what an item does, in words: "Publish /content/site/en". */
 export function itemName(item: QueueItem): string {
   return [actionName(item.action), item.path].filter(Boolean).join(" ") || t("item {id}", { id: item.id });
 }
 
 export function actionName(action: string | null): string {
-  return action === "Activate" ? t("Activate") : action === "Deactivate" ? t("Deactivate") : (action ?? "");
+  return action === "Activate" ? t("Publish") : action === "Deactivate" ? t("Unpublish") : (action ?? "");
 }
 
 /** Returns the state of an item in words. */

@@ -1,6 +1,7 @@
 /**
  * The hits of a search, converted from the rows of the API's response.
  */
+import { t } from "../../language";
 import type { Rows } from "../../server/answers";
 import { lastSegment } from "../../server/post";
 

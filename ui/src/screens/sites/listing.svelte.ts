@@ -12,11 +12,12 @@ import { SvelteSet } from "svelte/reactivity";
 import type { Crumb, PageItem, PageList } from "../../server/answers";
 import { withFacts } from "../../assets/find";
 import { messageOf, read } from "../../server/client";
+import { FIRST_ROWS } from "../../state/first_reads";
 import { isSettling, pollPause } from "../../status";
 import { arrange, serverSort, type Sort } from "./order";
 
 /** The number of rows per request by position. */
-const CHUNK = 100;
+const CHUNK = FIRST_ROWS;
 /** The number of rows per request when all rows are needed. */
 const MANY = 1000;
 /** The maximum number of rows that are sorted in the browser once they are loaded. */
@@ -54,6 +55,7 @@ export class Listing {
   #filling: Promise<void> | null = null;
   #view = { from: 0, to: CHUNK };
   #turn = 0;
+  #begun: Promise<void> | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #burst: ReturnType<typeof setTimeout> | undefined;
 
@@ -82,7 +84,17 @@ export class Listing {
   }
 
   /** Loads or reloads the visible rows. */
-  async load(): Promise<void> {
+  load(): Promise<void> {
+    this.#begun = this.#load();
+    return this.#begun;
+  }
+
+  /** Resolves when the load that was begun last is over; begins one if there was none. */
+  loaded(): Promise<void> {
+    return this.#begun ?? this.load();
+  }
+
+  async #load(): Promise<void> {
     this.#turn += 1;
     this.#fresh.clear();
     [this.#next, this.#filled, this.#filling] = [null, 0, null];

@@ -1,6 +1,7 @@
 /**
  * Helpers of the workflow screens: names, order and faults of models.
  */
+import { tn } from "../../language";
 import type { WorkflowModel, WorkItem } from "../../server/answers";
 
 /** The selected tab of the screen. */
@@ -29,5 +30,5 @@ export function modelOf(item: WorkItem, models: WorkflowModel[]): WorkflowModel 
 
 /** Returns a heading for a number of faulty models. */
 export function faultText(count: number): string {
-  return count === 1 ? "1 workflow model cannot be started" : `${count} workflow models cannot be started`;
+  return tn(count, "{count} workflow model cannot be started", "{count} workflow models cannot be started");
 }

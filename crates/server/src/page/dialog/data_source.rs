@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use tympan_content::{LookupIndex, Node, NodePath, Property};
+use tympan_render::dialog::find_component_node;
 
 use super::dialog_context::{DialogContext, MAX_NESTING_DEPTH, component_title};
 use super::dialog_node::DialogNode;

@@ -772,7 +772,6 @@ impl<'a> FormBuilder<'a> {
     fn style_fields(&mut self, fields: &mut Vec<Json>) -> Vec<Json> {
         let groups = self
             .context
-            .scope
             .policy
             .as_ref()
             .and_then(|policy| policy.child("cq:styleGroups").ok().flatten());
