@@ -45,4 +45,5 @@ pub use model_registry::{
     ModelFactory, ModelRequest, find_model, find_model_class, model_class_names,
 };
 pub use model_value::{ComponentModel, ModelMap, ModelValue};
+pub use models::image::{ComponentImage, find_component_image};
 pub use tag_reader::TaggedPageSearch;

@@ -11,7 +11,7 @@ mod download;
 mod embed;
 mod experience_fragment;
 mod form;
-mod image;
+pub(crate) mod image;
 mod list;
 mod navigation;
 mod page;

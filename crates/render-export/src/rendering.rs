@@ -170,15 +170,20 @@ impl<'a> ExportContext<'a> {
         if let Some(node) = node {
             reader.record_document(&node);
         }
+        Ok(RenderedAddress {
+            content: ExportFileContent::Bytes(self.image_bytes(picture)?),
+            content_type: media_type(picture.extension.name()).into_owned(),
+            dependencies: DependencySet::default(),
+            linked_targets: Vec::new(),
+            findings: Vec::new(),
+            is_personalized: false,
+        })
+    }
+
+    /// Makes an image of an asset.
+    fn image_bytes(&self, picture: &ImageAddress) -> ExportResult<Bytes, ExportOutcome> {
         match self.environment.images.render_image(&self.snapshot, picture) {
-            Ok(Some(bytes)) => Ok(RenderedAddress {
-                content: ExportFileContent::Bytes(bytes),
-                content_type: media_type(picture.extension.name()).into_owned(),
-                dependencies: DependencySet::default(),
-                linked_targets: Vec::new(),
-                findings: Vec::new(),
-                is_personalized: false,
-            }),
+            Ok(Some(bytes)) => Ok(bytes),
             Ok(None) => Err(ExportOutcome::NotExported(NotExportedReason::Missing)),
             Err(reason) => Err(ExportOutcome::Failed(reason)),
         }
@@ -235,6 +240,9 @@ impl<'a> ExportContext<'a> {
                 ExportFileContent::Bytes(page.rewrite_links(&response.content_type, bytes))
             }
             (RenderOutcome::Ok, RenderResponseBody::Blob(blob)) => ExportFileContent::Blob(blob),
+            (RenderOutcome::Ok, RenderResponseBody::Image(picture)) => {
+                ExportFileContent::Bytes(self.image_bytes(&picture)?)
+            }
             (RenderOutcome::Ok, RenderResponseBody::Empty) => {
                 ExportFileContent::Bytes(Bytes::new())
             }

@@ -15,6 +15,7 @@ use tympan_content::BlobId;
 
 use crate::dependency::content_reader::RequestReads;
 use crate::fragment::FragmentLookupCounts;
+use crate::image_address::ImageAddress;
 use crate::timing::RenderTiming;
 
 /// The response to one request.
@@ -110,6 +111,8 @@ pub enum RenderResponseBody {
     Bytes(Bytes),
     /// Stored bytes; use [`crate::response::conditional_request::plan_response`] to select the range, then open the blob.
     Blob(BlobBody),
+    /// An image of an asset in a size, which whoever sends the response makes. The address is signed.
+    Image(ImageAddress),
 }
 
 impl From<Vec<u8>> for RenderResponseBody {

@@ -35,9 +35,10 @@ use tympan_render::{
 };
 
 use self::request::{AdminPageOptions, FragmentCacheClearing, query_value};
-use self::response::{add_common_headers, add_render_headers, to_http_response};
+use self::response::{PendingImage, add_common_headers, add_render_headers, to_http_response};
 use crate::api::endpoint::open_branch_of;
 use crate::failure::{RequestFailure, Result};
+use crate::login::RequestIdentity;
 use crate::observe::metrics::increment;
 use crate::page::hot_response::{HotResponseCandidate, ShortcutHeaders, record_render_cost};
 use crate::page::surrogate_key::add_surrogate_keys;
@@ -132,6 +133,10 @@ async fn serve_page(instance: &Arc<Instance>, parts: &Parts) -> Result<Response>
     };
     let mut response =
         instance.run_work(move |instance| page_response(instance, &page_request)).await?;
+    if let Some(PendingImage(address)) = response.extensions_mut().remove() {
+        let viewer = identity.as_ref().map_or_else(Viewer::anonymous, RequestIdentity::viewer);
+        response = image::with_image(instance, parts, viewer, (address, response)).await?;
+    }
     if let Some(identity) = identity {
         response.extensions_mut().insert(identity);
     }
@@ -345,6 +350,7 @@ fn is_same_response(left: &RenderResponse, right: &RenderResponse) -> bool {
     let is_same_body = match (&left.body, &right.body) {
         (RenderResponseBody::Bytes(left), RenderResponseBody::Bytes(right)) => left == right,
         (RenderResponseBody::Blob(left), RenderResponseBody::Blob(right)) => left == right,
+        (RenderResponseBody::Image(left), RenderResponseBody::Image(right)) => left == right,
         (RenderResponseBody::Empty, RenderResponseBody::Empty) => true,
         _ => false,
     };

@@ -1,13 +1,15 @@
 //! The image component (`image`, v1 to v3): a picture of the DAM, of the page, or of the component itself.
 //!
-//! A model gives addresses; the servlet that answers them (selectors `img` and `coreimg`) is not part of it.
+//! The addresses have the selector `coreimg`, or `img` in v1; [`find_component_image`] gives what an answer to them needs.
 
 use std::sync::{Arc, OnceLock};
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::asset_reader::AssetReader;
-use crate::component_context::{AuthoringMode, RemoteMediaSettings};
+use crate::component_context::{
+    AuthoringMode, ComponentContext, ComponentResource, RemoteMediaSettings,
+};
 use crate::component_core::{ComponentCore, component_model};
 use crate::component_data::ComponentData;
 use crate::content_value::ContentDate;
@@ -80,12 +82,80 @@ struct ImageMapArea {
 
 /// Makes the model.
 pub(crate) fn create(request: &ModelRequest) -> ModelValue {
-    let core = ComponentCore::new(request);
-    let version = component_version(core.context(), &core.resource_type(), "image", 3);
-    ModelValue::model(ImageModel { core, version, source: OnceLock::new() })
+    ModelValue::model(ImageModel::new(request))
+}
+
+/// The picture of a component, and the parts of the addresses that its model writes for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComponentImage {
+    /// The path of the asset, or of the node `file` in which the component holds a picture of its own.
+    pub path: String,
+    /// The selector of the addresses: `coreimg`, or `img` in v1.
+    pub selector: &'static str,
+    /// The extension of the addresses.
+    pub extension: &'static str,
+    /// What follows the extension, percent-encoded: the path inside a template, the date and the name.
+    pub suffix: Option<String>,
+    /// The widths that the policy allows, in pixels, in ascending order.
+    pub widths: Vec<u32>,
+    /// The quality in the addresses, from 0 to 100.
+    pub quality: u32,
+    /// The address without selectors and extension.
+    base: String,
+}
+
+impl ComponentImage {
+    /// Returns the address of the picture in a width, or in the default width.
+    #[must_use]
+    pub fn address(&self, width: Option<u32>) -> String {
+        let Self { base, selector, extension, quality, .. } = self;
+        let size = width.map(|width| format!(".{quality}.{width}")).unwrap_or_default();
+        let suffix = self.suffix.as_deref().unwrap_or_default();
+        format!("{base}.{selector}{size}.{extension}{suffix}")
+    }
+}
+
+/// Returns the picture that an image component, or one with the picture of an image component, shows; `None` without
+/// one, and for pictures that other servers deliver.
+#[must_use]
+pub fn find_component_image(
+    context: &Arc<dyn ComponentContext>,
+    resource: &ComponentResource,
+) -> Option<ComponentImage> {
+    let model = ImageModel::new(&ModelRequest::new(Arc::clone(context), resource.clone()));
+    let source = model.source()?;
+    let path = match source.reference.clone() {
+        Some(reference) if is_remote(&reference) => return None,
+        Some(reference) => reference,
+        None => format!("{}/file", model.picture_node()?.0),
+    };
+    let (base, end) = model.servlet_address(source, true);
+    let (base, selector) = base.rsplit_once('.')?;
+    let extension = extension_of(source.media_type.as_deref());
+    let end = end.split('?').next().unwrap_or_default();
+    let suffix = end.strip_prefix('.')?.strip_prefix(extension)?;
+    let widths = match model.allowed_widths() {
+        widths if widths.is_empty() => model.resize_width().into_iter().collect(),
+        widths => widths,
+    };
+    Some(ComponentImage {
+        path,
+        selector: if selector == "img" { "img" } else { "coreimg" },
+        extension,
+        suffix: (!suffix.is_empty()).then(|| suffix.to_owned()),
+        widths: widths.into_iter().filter_map(|width| u32::try_from(width).ok()).collect(),
+        quality: u32::try_from(model.quality()).unwrap_or_default(),
+        base: base.to_owned(),
+    })
 }
 
 impl ImageModel {
+    fn new(request: &ModelRequest) -> Self {
+        let core = ComponentCore::new(request);
+        let version = component_version(core.context(), &core.resource_type(), "image", 3);
+        Self { core, version, source: OnceLock::new() }
+    }
+
     /// Returns the asset of a reference.
     fn asset(&self, reference: Option<&str>) -> Option<AssetReader<'_>> {
         AssetReader::find(self.core.context(), reference?)

@@ -12,6 +12,7 @@
 mod authoring_finding;
 mod component_globals;
 mod component_host;
+mod component_picture;
 mod content_conversion;
 mod decoration;
 mod engine;
@@ -29,5 +30,6 @@ mod site_access;
 mod site_object;
 mod use_script_host;
 
+pub(crate) use component_picture::component_picture;
 pub(crate) use engine::HtlEngine;
 pub(crate) use model_export::model_json;

@@ -178,6 +178,7 @@ fn digest_response(response: &RenderResponse) -> [u64; 2] {
     match body {
         RenderResponseBody::Empty => {}
         RenderResponseBody::Bytes(bytes) => bytes.hash(&mut digest),
+        RenderResponseBody::Image(address) => address.hash(&mut digest),
         RenderResponseBody::Blob(blob) => {
             blob.etag.hash(&mut digest);
             blob.last_modified.hash(&mut digest);

@@ -1,12 +1,12 @@
 //! Sites whose components are written in HTL, as those of AEM: scripts, templates of pages, policies, both languages.
 
-use tympan_content::{Property, Subtree, Value, ValueType, Viewer};
+use tympan_content::{NodePath, Property, Subtree, Value, ValueType, Viewer};
 use tympan_render::{
     ChangedAspects, ReadRecording, RenderLimits, RenderMode, RenderOutcome, RenderRequest,
     RenderResponse,
 };
 
-use crate::site::{Site, body_text, component, page, texts};
+use crate::site::{Site, asset, body_text, component, date, page, texts};
 
 const GRID: &str = "wcm/foundation/components/responsivegrid";
 
@@ -352,4 +352,121 @@ fn settings_show_only_what_the_template_of_the_page_needs() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// A page with an image component whose policy allows two widths.
+fn site_with_image() -> Site {
+    let site = site(RenderMode::Publish);
+    add_template(&site);
+    site.put("/apps/core/wcm/components/image/v3/image", component_node("Image", None));
+    site.put(
+        "/apps/shop/image",
+        component_node("Image", Some("core/wcm/components/image/v3/image")),
+    );
+    let widths = texts(&["1200", "320"]);
+    let policy = node("default")
+        .with_property("allowedRenditionWidths", widths)
+        .with_property("jpegQuality", "70");
+    site.put("/conf/shop/settings/wcm/policies/shop/image", node("image").with_child(policy));
+    let mapping = component("", "wcm/core/components/policies/mapping")
+        .with_property("cq:policy", "shop/image/default");
+    let types = node("shop").with_child(named("image", mapping));
+    site.put(
+        "/conf/shop/settings/wcm/templates/article/policies/jcr:content/root/main/shop",
+        named("shop", types),
+    );
+    let mut asset = asset(&site, "Red Car.jpg", b"not really a picture");
+    let metadata = asset.child_mut("jcr:content").unwrap().child_mut("metadata").unwrap();
+    let format = Property::Single(Value::String("image/jpeg".to_owned()));
+    metadata.properties.insert("dc:format".to_owned(), format);
+    site.put("/content/dam/Red Car.jpg", asset);
+    let image = component("image", "shop/image")
+        .with_property("fileReference", "/content/dam/Red Car.jpg")
+        .with_property("jcr:lastModified", date("2024-01-02T00:00:00.000Z"));
+    let content = component("jcr:content", "shop/page")
+        .with_property("cq:template", "/conf/shop/settings/wcm/templates/article")
+        .with_child(node("root").with_child(node("main").with_child(image)));
+    site.put("/content/shop/car", Subtree::new("car", "cq:Page").with_child(content));
+    site
+}
+
+#[test]
+fn image_components_have_their_picture_at_the_addresses_of_their_model() {
+    let site = site_with_image();
+    let image = "/content/shop/car/_jcr_content/root/main/image";
+    let suffix = "/1704153600000/red-car.jpeg";
+    let asset = "/content/dam/Red%20Car.jpg";
+    let body = |address: &str| {
+        let response = site.get(address);
+        assert_eq!(response.outcome, RenderOutcome::Ok, "{address}");
+        body_text(&response)
+    };
+    for (size, width) in [(".70.1200", 1200), (".70.320", 320), ("", 1280), (".70", 1280)] {
+        let address = format!("{image}.coreimg{size}.jpeg{suffix}");
+        assert_eq!(body(&address), format!("{asset}.width-{width}.jpeg"), "{address}");
+    }
+    // Anything else that names an allowed width leads to the address of that width.
+    for (wrong, right) in [
+        (format!(".coreimg.70.320.jpeg/1/{}", "red-car.jpeg"), ".coreimg.70.320.jpeg"),
+        (".coreimg.70.320.jpeg".to_owned(), ".coreimg.70.320.jpeg"),
+        (format!(".coreimg.10.320.jpeg{suffix}"), ".coreimg.70.320.jpeg"),
+        (format!(".coreimg.320.jpeg{suffix}"), ".coreimg.70.320.jpeg"),
+        (format!(".coreimg.70.320.png{suffix}"), ".coreimg.70.320.jpeg"),
+        (format!(".img.70.320.jpeg{suffix}"), ".coreimg.70.320.jpeg"),
+        (format!(".coreimg.jpeg{suffix}/x"), ".coreimg.jpeg"),
+    ] {
+        let RenderOutcome::Redirect { location, .. } = site.get(&format!("{image}{wrong}")).outcome
+        else {
+            panic!("{wrong} is no redirect");
+        };
+        assert_eq!(location, format!("{image}{right}{suffix}"), "{wrong}");
+        let response = site.get(&location);
+        assert_eq!(response.outcome, RenderOutcome::Ok, "{location}");
+    }
+    for missing in [
+        format!("{image}.coreimg.70.321.jpeg{suffix}"),
+        format!("{image}.coreimg.70.320.1.jpeg{suffix}"),
+        format!("{image}.coreimg.a.320.jpeg{suffix}"),
+        format!("/content/shop/car/_jcr_content/root/main.coreimg.jpeg{suffix}"),
+        format!("/content/shop/car.coreimg.jpeg/structure/jcr:content/root/main/none{suffix}"),
+        format!("/content/shop/car.coreimg.jpeg{suffix}"),
+    ] {
+        assert_eq!(site.get(&missing).outcome, RenderOutcome::NotFound, "{missing}");
+    }
+}
+
+#[test]
+fn a_picture_in_the_structure_of_a_template_belongs_to_its_pages() {
+    let site = site_with_image();
+    let logo = component("logo", "shop/image")
+        .with_property("fileReference", "/content/dam/Red Car.jpg")
+        .with_property("jcr:lastModified", date("2024-01-02T00:00:00.000Z"));
+    site.put("/conf/shop/settings/wcm/templates/article/structure/jcr:content/root/logo", logo);
+    let suffix = "/structure/jcr%3acontent/root/logo/1704153600000/red-car.jpeg";
+    let response = site.get(&format!("/content/shop/car.coreimg.jpeg{suffix}"));
+    assert_eq!(response.outcome, RenderOutcome::Ok);
+    assert_eq!(body_text(&response), "/content/dam/Red%20Car.jpg.width-1280.jpeg");
+}
+
+#[test]
+fn a_picture_of_a_component_is_another_after_its_asset_or_component_changed() {
+    let site = site_with_image();
+    let address = "/content/shop/car/_jcr_content/root/main/image.coreimg.70.320.jpeg/1704153600000/red-car.jpeg";
+    let request = RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(address) };
+    let read = site.render(&request).reads.dependencies();
+    let is_affected = |edit: &dyn Fn()| {
+        let before = site.repository.snapshot().unwrap();
+        edit();
+        let after = site.repository.snapshot().unwrap();
+        ChangedAspects::between_snapshots(&before, &after).unwrap().affects(&read)
+    };
+    assert!(!is_affected(&|| site.put("/content/shop/other", page("other", "Other", "shop/page"))));
+    assert!(is_affected(&|| {
+        let changed = asset(&site, "Red Car.jpg", b"another one");
+        site.put("/content/dam/Red Car.jpg", changed);
+    }));
+    let image = NodePath::new("/content/shop/car/jcr:content/root/main/image").unwrap();
+    assert!(is_affected(&|| site.edit(|session| {
+        session.set_property(&image, "fileReference", "/content/dam/other.jpg".into()).unwrap();
+    })));
 }

@@ -137,6 +137,7 @@ pub(crate) fn body_text(response: &RenderResponse) -> String {
         RenderResponseBody::Empty => String::new(),
         RenderResponseBody::Bytes(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
         RenderResponseBody::Blob(blob) => format!("{blob:?}"),
+        RenderResponseBody::Image(address) => address.to_url(),
     }
 }
 

@@ -123,6 +123,37 @@ async fn serve_image(
     Ok(Some(response))
 }
 
+/// Gives a page's response, which is a picture, its bytes and their headers.
+///
+/// # Errors
+/// If the picture cannot be made, or the viewer may not read its original.
+pub(super) async fn with_image(
+    instance: &Arc<Instance>,
+    parts: &Parts,
+    viewer: Viewer,
+    (address, response): (ImageAddress, Response),
+) -> Result<Response> {
+    let nothing = || RequestFailure::new(StatusCode::NOT_FOUND, "there is no image here");
+    let images = instance.image_service.get().ok_or_else(nothing)?;
+    let render_request = instance
+        .run_work(move |instance| {
+            let snapshot = instance.repository.snapshot()?.as_viewer(&viewer);
+            let path = NodePath::new(&address.asset).map_err(|_| nothing())?;
+            let asset = snapshot.node(&path)?.ok_or_else(nothing)?;
+            resolve_visible_image(instance, &address, &asset)
+        })
+        .await?;
+    let mut sent = image_response(instance, images, parts, &render_request).await?;
+    // The page knows who may store it, and for how long.
+    sent.headers_mut().remove(header::CACHE_CONTROL);
+    for (name, value) in response.headers() {
+        if !matches!(*name, header::CONTENT_LENGTH | header::CONTENT_TYPE | header::ETAG) {
+            sent.headers_mut().append(name, value.clone());
+        }
+    }
+    Ok(sent)
+}
+
 /// Returns the dependencies of a picture: any part of the asset, which may belong to a larger document, and the absence
 /// of a node with exactly the requested name.
 fn image_dependencies(asset: NodePath, own: Option<NodePath>) -> DependencySet {

@@ -2,16 +2,22 @@
 
 use std::borrow::Cow;
 
+use axum::Extension;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tympan_render::{
-    FileDelivery, RedirectKind, RenderOutcome, RenderResponse, RenderResponseBody,
+    FileDelivery, ImageAddress, RedirectKind, RenderOutcome, RenderResponse, RenderResponseBody,
 };
 
 use super::blob_response::send_blob;
 use super::request::{AdminPageOptions, PageRequest};
 use crate::failure::Result;
 use crate::{Instance, observe::timing};
+
+/// The image that a response will have as its body: making it waits for a process, which a thread of page rendering
+/// does not.
+#[derive(Debug, Clone)]
+pub(super) struct PendingImage(pub(super) ImageAddress);
 
 /// Forbids storing a response for which no cache invalidation would be sent.
 pub(crate) fn with_no_store(mut response: Response) -> Response {
@@ -68,6 +74,9 @@ pub(super) fn to_http_response(
             (status, text).into_response()
         }
         RenderResponseBody::Bytes(bytes) => (status, bytes).into_response(),
+        RenderResponseBody::Image(address) => {
+            (status, Extension(PendingImage(address))).into_response()
+        }
     };
     let target = response.headers_mut();
     add_render_headers(target, content_type, headers);
