@@ -30,6 +30,7 @@ mod resource_request;
 mod route;
 mod write;
 
+pub use api::job::queue::SUPPORTED_CONFIG_PIDS;
 pub use backup_log::BackupRun;
 pub use config::{
     LoginSection, PublishSection, QuerySection, ReceiveSection, Timing, TimingAudienceName,
