@@ -27,6 +27,8 @@ mod runtime;
 mod service;
 mod service_manager;
 mod site;
+mod site_fault;
+mod site_import;
 mod user;
 
 pub(crate) use backup::{user_config_dir, vault_access, vault_cache_dir};
