@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use tympan_htl::{HostError, HtlBudget, HtlLimits, HtlObject, HtlOptions, HtlValue};
-use tympan_use_script::{LogLevel, UseScript, UseScriptHost, UseScriptLimits, UseScriptRealm};
+use tympan_use_script::{ScriptLogLevel, UseScript, UseScriptHost, UseScriptLimits, UseScriptRealm};
 
 #[derive(Debug)]
 struct FuzzHost;
@@ -47,7 +47,7 @@ impl UseScriptHost for FuzzHost {
         0
     }
 
-    fn log(&self, _: LogLevel, _: &str, _: &str) {}
+    fn log(&self, _: ScriptLogLevel, _: &str, _: &str) {}
 }
 
 fn read(value: &HtlValue, depth: u32) {

@@ -21,6 +21,7 @@ mod quantity_options;
 mod repo;
 mod server;
 mod service;
+mod site_import;
 mod user;
 pub(crate) mod vault;
 
@@ -47,6 +48,7 @@ pub(crate) use server::{
     DemoArgs, DispatcherArgs, DispatcherCommand, ExportArgs, ExportMode, InstanceArgs,
 };
 pub(crate) use service::{DoctorArgs, ServiceArgs, ServiceCommand, ServiceRole};
+pub(crate) use site_import::SiteImportArgs;
 pub(crate) use user::{TokenScope, UserCommand, UserGroupCommand};
 
 /// Runs a content website end to end: author, publish, dispatcher.
@@ -205,6 +207,9 @@ pub(crate) enum SiteCommand {
         #[command(flatten)]
         instance: RemoteInstanceArgs,
     },
+    /// Imports an AEM project: installs its packages, carries out its repoinit statements, and reports what runs and
+    /// what must be rewritten.
+    Import(SiteImportArgs),
     /// Checks templates, components and content, and prints problems as `file:line:column: message`.
     #[command(after_help = "Example: tympan site check ./shop")]
     Check {

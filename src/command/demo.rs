@@ -24,7 +24,7 @@ use crate::command::dispatcher::{self as dispatching, DISPATCHER_CONFIG_FILE};
 use crate::command::instance::{InstancePlan, RunningInstance, start_instance};
 use crate::command::process_signals::ProcessSignals;
 use crate::command::runtime::create_runtime;
-use crate::command::site::{check_page_headers, site_fault};
+use crate::command::site_fault::{check_page_headers, site_fault};
 use crate::home::{ADMIN_USER, ConfiguredHome, close_home, create_admin, open_home};
 use crate::home_fault::home_fault;
 

@@ -28,6 +28,8 @@ mod runtime;
 mod service;
 mod service_manager;
 mod site;
+mod site_fault;
+mod site_import;
 mod support_bundle;
 mod user;
 

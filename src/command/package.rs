@@ -58,7 +58,7 @@ fn failure_fault(error: &dyn std::error::Error) -> CommandFault {
 }
 
 /// Classifies an error: a refused package, or another failure.
-fn refusal_fault(error: PackageError) -> CommandFault {
+pub(crate) fn refusal_fault(error: PackageError) -> CommandFault {
     use tympan_content::Error::{ConstraintViolations, InvalidEdit, NodeMissing};
     match error {
         PackageError::InvalidPackage { .. }

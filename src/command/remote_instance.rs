@@ -143,6 +143,16 @@ pub(crate) fn send_json(
     send_request(remote, method, path, "application/json", body.to_string())?.into_success()
 }
 
+/// Sends a text and returns the JSON response.
+pub(crate) fn send_text(
+    remote: &RemoteInstanceArgs,
+    path: &str,
+    text: &str,
+) -> Result<Value, CommandFault> {
+    let media_type = "text/plain; charset=utf-8";
+    send_request(remote, Method::POST, path, media_type, text.to_owned())?.into_success()
+}
+
 /// Opens the home that the arguments name; its instance must not be running.
 ///
 /// # Errors

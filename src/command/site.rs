@@ -1,18 +1,16 @@
-//! `tympan site`: creates a site's folder, reports problems in one, and installs one.
+//! `tympan site`: creates a site's folder, reports problems in one, installs one, and imports a project of AEM.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
 use tympan_content_package::InstallOptions;
-use tympan_server::PublishSection;
 use tympan_site::{SiteFinding, SitePushScope, build_push_package, check_site, create_site};
-use tympan_terminal::{
-    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
-};
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use crate::args::{RemoteInstanceArgs, SiteCommand};
 use crate::command::package_remote::RemotePackageClient;
+use crate::command::site_fault::{check_page_headers, site_fault};
+use crate::command::site_import::run_site_import;
 
 /// Runs the command.
 ///
@@ -33,6 +31,7 @@ pub(crate) fn run_site_command(site: &SiteCommand) -> CommandOutcome {
             };
             push_site(dir, scope, instance)
         }
+        SiteCommand::Import(import) => run_site_import(import),
         SiteCommand::Check { dir, json } => {
             print_findings(&check_site(dir, &check_page_headers).map_err(site_fault)?, *json)
         }
@@ -70,18 +69,4 @@ fn print_findings(findings: &[SiteFinding], is_json: bool) -> CommandOutcome {
     }
     let is_sound = findings.iter().all(|finding| finding.warning);
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
-}
-
-/// Checks that the headers of a site's pages can be sent.
-pub(crate) fn check_page_headers(headers: &BTreeMap<String, String>) -> Result<(), String> {
-    PublishSection { headers: headers.clone() }.page_headers().map(drop)
-}
-
-/// Converts an error of a site to the fault of a command.
-pub(crate) fn site_fault(error: tympan_site::Error) -> CommandFault {
-    match error {
-        tympan_site::Error::Refused(reason) => CommandFault::usage(reason),
-        tympan_site::Error::Package(error) => CommandFault::usage(error_chain_text(&error)),
-        error => CommandFault::cannot_run(error_chain_text(&error)),
-    }
 }

@@ -1,13 +1,15 @@
 //! A content package that was read and checked: its properties, filter and nodes.
 
 use std::collections::BTreeMap;
-use std::io::Cursor;
+use std::io::{Cursor, Read, Seek};
 
-use tympan_content::NodePath;
+use tympan_content::{JCR_CONTENT, NodePath, Property, Value};
+
+use crate::Result;
 
 use crate::archive::PackageArchive;
 use crate::filter::PackageFilter;
-use crate::import_node::ImportNode;
+use crate::import_node::{ImportNode, ImportProperty};
 use crate::install_report::SkippedPackageItem;
 use crate::memory_usage::PackageMemoryUsage;
 use crate::package_counts::PackageCounts;
@@ -82,6 +84,34 @@ impl<R> ContentPackage<R> {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+}
+
+impl<R: Read + Seek> ContentPackage<R> {
+    /// Reads the bytes of a file that the package describes; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPackage`](crate::Error::InvalidPackage) if it is longer than `max_bytes`, or damaged.
+    pub fn read_file(&mut self, path: &NodePath, max_bytes: u64) -> Result<Option<Vec<u8>>> {
+        let Some(node) = self.root.find_descendant(path) else { return Ok(None) };
+        let content = node.child(JCR_CONTENT).unwrap_or(node);
+        match content.properties().get(DATA_PROPERTY) {
+            Some(ImportProperty::Binary(entry)) => {
+                self.archive.read_entry(*entry, max_bytes).map(Some)
+            }
+            Some(ImportProperty::InlineBinary { values, .. }) => Ok(values.first().cloned()),
+            Some(ImportProperty::Value(Property::Single(Value::String(text)))) => {
+                Ok(Some(text.clone().into_bytes()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the packages in the package that are installed with it.
+    pub fn nested_packages(
+        &mut self,
+    ) -> impl Iterator<Item = &mut ContentPackage<Cursor<Vec<u8>>>> {
+        self.nested.iter_mut().map(|nested| &mut nested.package)
     }
 }
 

@@ -30,8 +30,8 @@ mod withdrawal;
 
 pub use access::account::AccountEditor;
 pub use access::{
-    ADMIN_USER, AccessFingerprint, DecidingEntry, PrivilegeCause, PrivilegeExplanation, Privileges,
-    Viewer, is_policy_name, is_restriction_property,
+    ADMIN_USER, AccessFingerprint, AccountKind, DecidingEntry, PrivilegeCause,
+    PrivilegeExplanation, Privileges, Viewer, is_policy_name, is_restriction_property,
 };
 pub use branch::BranchState;
 pub use branch::branch_ref::RevisionDetails;

@@ -782,7 +782,7 @@ impl<'a> ScriptCompiler<'a> {
         let name = self.identifier(statement, "useBean");
         let slot = self.function.declare(&name);
         let call = CallStep { target: value.value, options: value.options };
-        self.function.add(ProgramStep::Use(Box::new(UseStep { slot, call })));
+        self.function.add(ProgramStep::Use(Box::new(UseStep { slot, name, call })));
     }
 
     fn unwrap_statement(&mut self, statement: &BlockStatement<'a>, element: &mut OpenElement) {

@@ -29,6 +29,7 @@ mod run;
 mod script;
 mod syntax;
 mod uri;
+mod use_list;
 mod value;
 
 pub use budget::{HtlBudget, HtlLimit, HtlLimits};
@@ -38,4 +39,5 @@ pub use host::{
     TranslationRequest,
 };
 pub use program::HtlScript;
+pub use use_list::HtlUse;
 pub use value::{HtlDate, HtlItems, HtlList, HtlMap, HtlObject, HtlTemplate, HtlValue};

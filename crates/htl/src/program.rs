@@ -95,6 +95,8 @@ pub(crate) enum ProgramStep {
 #[derive(Debug)]
 pub(crate) struct UseStep {
     pub(crate) slot: Slot,
+    /// The name of the variable, in lower case.
+    pub(crate) name: Arc<str>,
     pub(crate) call: CallStep,
 }
 

@@ -29,8 +29,9 @@ pub use follower_loop::{ChangesAfterCursor, FollowerLoop, read_changes_after};
 pub use job::{Job, JobId, JobPriority, JobProgress, JobState, NewJob};
 pub use osgi_config::watcher::OsgiConfigWatcher;
 pub use osgi_config::{
-    ConfigFault, OSGI_CONFIG_NODE_TYPE, OsgiConfig, OsgiConfigs, can_change_configs,
-    set_queue_property,
+    ConfigFault, OSGI_CONFIG_NODE_TYPE, OsgiConfig, OsgiConfigParser, OsgiConfigs,
+    can_change_configs, choose_configs, config_file_parser, config_folder_run_modes,
+    property_to_json, set_queue_property,
 };
 pub use queue::follower_root::FollowerRoots;
 pub use queue::held_job::HeldJobs;

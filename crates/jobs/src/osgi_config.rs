@@ -44,6 +44,17 @@ pub struct OsgiConfig {
 }
 
 impl OsgiConfig {
+    /// Creates a configuration from a folder whose name has so many run modes.
+    #[must_use]
+    pub fn new(
+        pid: impl Into<String>,
+        path: impl Into<String>,
+        properties: Map<String, Json>,
+        run_mode_count: usize,
+    ) -> Self {
+        Self { pid: pid.into(), path: path.into(), properties, run_mode_count }
+    }
+
     /// Returns true if the configuration belongs to this factory: its PID is the factory's PID, optionally followed by
     /// `-`, `~` or `.` and a name.
     #[must_use]
@@ -89,15 +100,7 @@ impl OsgiConfigs {
             }
         }
         let OsgiConfigReader { mut configs, faults, .. } = reading;
-        let rank = |config: &OsgiConfig| {
-            (
-                std::cmp::Reverse(config.run_mode_count),
-                !config.path.starts_with("/apps/"),
-                config.path.clone(),
-            )
-        };
-        configs.sort_by_cached_key(|config| (config.pid.clone(), rank(config)));
-        configs.dedup_by(|later, first| later.pid == first.pid);
+        choose_configs(&mut configs);
         Ok(Self { configs, faults })
     }
 
@@ -135,6 +138,19 @@ impl OsgiConfigs {
     }
 }
 
+/// Keeps the configuration of each PID that applies, sorted by PID.
+pub fn choose_configs(configs: &mut Vec<OsgiConfig>) {
+    let rank = |config: &OsgiConfig| {
+        (
+            std::cmp::Reverse(config.run_mode_count),
+            !config.path.starts_with("/apps/"),
+            config.path.clone(),
+        )
+    };
+    configs.sort_by_cached_key(|config| (config.pid.clone(), rank(config)));
+    configs.dedup_by(|later, first| later.pid == first.pid);
+}
+
 /// Ignored properties of Sling's queues, with the reasons.
 const IGNORED_QUEUE_PROPERTIES: &[(&str, &str)] = &[
     (
@@ -167,12 +183,13 @@ pub fn can_change_configs(path: &NodePath) -> bool {
     // A whole application may be added or removed at once, with the folders in it.
     is_below
         && (path.depth() <= 2
-            || names.any(|name| parse_folder_run_modes(name).is_some())
+            || names.any(|name| config_folder_run_modes(name).is_some())
             || path.depth() <= 4)
 }
 
 /// Returns the run modes that a folder's name requires; `None` if it is not a configuration folder.
-fn parse_folder_run_modes(name: &str) -> Option<Vec<&str>> {
+#[must_use]
+pub fn config_folder_run_modes(name: &str) -> Option<Vec<&str>> {
     let rest = name.strip_prefix("config")?;
     if rest.is_empty() {
         Some(Vec::new())
@@ -191,7 +208,7 @@ struct OsgiConfigReader<'a> {
 impl OsgiConfigReader<'_> {
     fn search_config_folders(&mut self, folder: &Node, depth: usize) -> Result<()> {
         for child in folder.children()? {
-            match parse_folder_run_modes(child.name()) {
+            match config_folder_run_modes(child.name()) {
                 Some(modes) if modes.iter().all(|mode| self.run_modes.contains(mode)) => {
                     self.read_config_folder(&child, modes.len(), depth)?;
                 }
@@ -211,25 +228,15 @@ impl OsgiConfigReader<'_> {
             let name = child.name();
             if child.primary_type() == OSGI_CONFIG_NODE_TYPE {
                 let properties = node_properties_as_json(&child);
-                self.configs.push(OsgiConfig {
-                    pid: name.to_owned(),
-                    path,
-                    properties,
-                    run_mode_count: modes,
-                });
+                self.configs.push(OsgiConfig::new(name, path, properties, modes));
                 continue;
             }
-            let (pid, parse): (&str, OsgiConfigParser) =
-                if let Some(pid) = name.strip_suffix(".cfg.json") {
-                    (pid, parse_cfg_json)
-                } else if let Some(pid) = name.strip_suffix(".config") {
-                    (pid, parse_felix_config)
-                } else {
-                    if depth < MAX_SEARCH_DEPTH && child.primary_type().contains("older") {
-                        self.read_config_folder(&child, modes, depth + 1)?;
-                    }
-                    continue;
-                };
+            let Some((pid, parse)) = config_file_parser(name) else {
+                if depth < MAX_SEARCH_DEPTH && child.primary_type().contains("older") {
+                    self.read_config_folder(&child, modes, depth + 1)?;
+                }
+                continue;
+            };
             let Some(text) = self.read_file_text(&child)? else {
                 let message = format!(
                     "the file does not contain text of at most {MAX_CONFIG_FILE_BYTES} bytes"
@@ -239,12 +246,7 @@ impl OsgiConfigReader<'_> {
             };
             match parse(&text) {
                 Ok(properties) => {
-                    self.configs.push(OsgiConfig {
-                        pid: pid.to_owned(),
-                        path,
-                        properties,
-                        run_mode_count: modes,
-                    });
+                    self.configs.push(OsgiConfig::new(pid, path, properties, modes));
                 }
                 Err(message) => self.faults.push(ConfigFault { path, message }),
             }
@@ -267,23 +269,36 @@ impl OsgiConfigReader<'_> {
     }
 }
 
-type OsgiConfigParser = fn(&str) -> Result<Map<String, Json>, String>;
+/// Parses the text of a configuration file; the error describes the fault.
+pub type OsgiConfigParser = fn(&str) -> Result<Map<String, Json>, String>;
+
+/// Returns the PID in the name of a configuration file, and the parser of its format; `None` for other files.
+#[must_use]
+pub fn config_file_parser(name: &str) -> Option<(&str, OsgiConfigParser)> {
+    if let Some(pid) = name.strip_suffix(".cfg.json") {
+        Some((pid, parse_cfg_json))
+    } else {
+        Some((name.strip_suffix(".config")?, parse_felix_config))
+    }
+}
 
 /// Returns a node's properties as JSON, without JCR properties.
 pub(crate) fn node_properties_as_json(node: &Node) -> Map<String, Json> {
     let own = node.properties().into_iter().filter(|(name, _)| {
         name != PRIMARY_TYPE && !name.starts_with("jcr:") && !name.starts_with("sling:")
     });
-    own.map(|(name, property)| {
-        let values: Vec<Json> = property.values().iter().map(value_to_json).collect();
-        let value = if property.is_list() {
-            Json::Array(values)
-        } else {
-            values.into_iter().next().unwrap_or(Json::Null)
-        };
-        (name, value)
-    })
-    .collect()
+    own.map(|(name, property)| (name, property_to_json(&property))).collect()
+}
+
+/// Returns a property of a configuration as JSON.
+#[must_use]
+pub fn property_to_json(property: &Property) -> Json {
+    let values: Vec<Json> = property.values().iter().map(value_to_json).collect();
+    if property.is_list() {
+        Json::Array(values)
+    } else {
+        values.into_iter().next().unwrap_or(Json::Null)
+    }
 }
 
 fn value_to_json(value: &Value) -> Json {
@@ -552,15 +567,7 @@ mod tests {
 
     #[test]
     fn factories_own_what_is_named_after_them() {
-        let is_of = |pid: &str| {
-            let config = OsgiConfig {
-                pid: pid.to_owned(),
-                path: String::new(),
-                properties: Map::new(),
-                run_mode_count: 0,
-            };
-            config.has_factory(QUEUE_FACTORY)
-        };
+        let is_of = |pid: &str| OsgiConfig::new(pid, "", Map::new(), 0).has_factory(QUEUE_FACTORY);
         assert!(is_of("org.apache.sling.event.jobs.QueueConfiguration-mine"));
         assert!(is_of("org.apache.sling.event.jobs.QueueConfiguration~mine"));
         assert!(is_of(
@@ -571,9 +578,9 @@ mod tests {
 
     #[test]
     fn folders_name_run_modes() {
-        assert_eq!(parse_folder_run_modes("config"), Some(vec![]));
-        assert_eq!(parse_folder_run_modes("config.author.dev"), Some(vec!["author", "dev"]));
-        assert_eq!(parse_folder_run_modes("configuration"), None);
+        assert_eq!(config_folder_run_modes("config"), Some(vec![]));
+        assert_eq!(config_folder_run_modes("config.author.dev"), Some(vec!["author", "dev"]));
+        assert_eq!(config_folder_run_modes("configuration"), None);
         let is_config = |path: &str| can_change_configs(&NodePath::new(path).unwrap());
         assert!(is_config("/apps/site/config.author/x"));
         assert!(is_config("/apps/site"));

@@ -57,6 +57,7 @@ pub use fragment::{
     ComponentCacheReport, FragmentCache, FragmentCacheOptions, FragmentCacheReport,
     FragmentInvalidationMode, FragmentLookupCounts, UncachedReason,
 };
+pub use htl::is_native_class;
 pub use http_backend::{HttpBackendClient, HttpBackendEndpoint};
 pub use image_address::{
     ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
@@ -76,6 +77,7 @@ pub use response::{
 pub use script::check::{ScriptFinding, check_scripts};
 pub use script::{
     DeclaredUrlParts, DirScriptSource, RepositoryScriptSource, ScriptSet, ScriptSource,
+    is_platform_type,
 };
 pub use tympan_web::sling_url as url;
 pub use url_route::RouteTarget;

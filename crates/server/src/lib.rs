@@ -33,6 +33,7 @@ mod route;
 mod saved_content;
 mod write;
 
+pub use api::job::queue::SUPPORTED_CONFIG_PIDS;
 pub use backup_log::BackupRun;
 pub use config::{
     DispatcherAdminSection, LoginSection, OperationsSection, PublishSection, QuerySection,

@@ -8,8 +8,7 @@ use tympan_notation::error_chain_text;
 use tympan_content::{Node, NodePath, Repository, Snapshot};
 use tympan_render::dialog::check_dialogs;
 use tympan_render::{
-    ClientLibrarySource, ContainerPolicy, RepositoryScriptSource, ScriptSet, ScriptSource,
-    check_scripts,
+    ContainerPolicy, RepositoryScriptSource, ScriptSet, ScriptSource, check_scripts,
 };
 
 use crate::description::{HeaderCheck, home_page_path, publisher_config};
@@ -57,10 +56,14 @@ pub fn check_site(dir: &Path, check_headers: HeaderCheck<'_>) -> Result<Vec<Site
     }
     let installed = install_in_memory(dir);
     if let Ok(site) = &installed {
-        set.client_libraries.clone_from(&site.client_libraries);
+        set.client_libraries.clone_from(&site.scripts.client_libraries);
+        set.use_scripts.clone_from(&site.scripts.use_scripts);
+        let htl_scripts = site.scripts.scripts.iter().filter(|(path, _)| path.ends_with(".html"));
+        set.scripts.extend(htl_scripts.map(|(path, text)| (path.clone(), text.clone())));
     }
     for script_fault in check_scripts(&set) {
-        let file = dir.join(script_fault.script.trim_start_matches('/'));
+        let file = tympan_render::url::mangle_namespaces(&script_fault.script);
+        let file = dir.join(file.trim_start_matches('/'));
         findings.push(SiteFinding {
             file: file.display().to_string(),
             line: script_fault.line,
@@ -118,8 +121,8 @@ fn collect_scripts(folder: &Path, node_path: &str, set: &mut ScriptSet) -> Resul
 /// A site that is installed in memory.
 struct InstalledSite {
     snapshot: Snapshot,
-    /// The client libraries by their folders.
-    client_libraries: BTreeMap<String, ClientLibrarySource>,
+    /// The scripts and client libraries.
+    scripts: ScriptSet,
 }
 
 /// Installs the site into a repository in memory, as an instance would.
@@ -134,7 +137,7 @@ fn install_in_memory(dir: &Path) -> Result<InstalledSite> {
     let scripts = RepositoryScriptSource::new(repository)
         .load_scripts(&snapshot)
         .map_err(|error| Error::Refused(error_chain_text(&error)))?;
-    Ok(InstalledSite { snapshot, client_libraries: scripts.client_libraries })
+    Ok(InstalledSite { snapshot, scripts })
 }
 
 /// Finds content nodes that no component renders.

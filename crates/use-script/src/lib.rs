@@ -25,8 +25,10 @@ mod limited_allocator;
 mod limits;
 mod realm;
 mod script_object;
+mod syntax_check;
 
 pub use error::{Error, Result};
 pub use host::{ScriptLogLevel, UseScript, UseScriptHost};
 pub use limits::UseScriptLimits;
 pub use realm::UseScriptRealm;
+pub use syntax_check::check_syntax;

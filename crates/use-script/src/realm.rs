@@ -135,6 +135,14 @@ impl UseScriptRealm {
             to_htl(&self.0, ctx, api, value, &script.path)
         })
     }
+
+    /// Compiles a script without running it.
+    ///
+    /// # Errors
+    /// If the script cannot be parsed, or exceeds a limit.
+    pub(crate) fn compile(&self, script: &UseScript) -> Result<()> {
+        self.0.enter(&script.path, |ctx, _| compile(ctx, &self.0.state, script).map(drop))
+    }
 }
 
 /// A realm with its engine.

@@ -21,6 +21,7 @@ mod package_session;
 mod package_target;
 mod package_versions;
 mod references_whole;
+mod repoinit;
 mod types_packages;
 
 tympan_testkit::every_test_file_is_listed!();

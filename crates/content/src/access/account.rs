@@ -4,7 +4,7 @@
 
 use std::time::SystemTime;
 
-use crate::access::policy::ACCESS_CONTROL_TYPES;
+use crate::access::policy::{ACCESS_CONTROL_TYPES, AccountKind};
 use crate::{Error, NodePath, Property, Repository, Result, Session, Subtree, Value, ValueType};
 
 /// The folder of users.
@@ -81,6 +81,26 @@ impl AccountEditor<'_> {
         self.add_account(folders.as_str(), id, node)
     }
 
+    /// Adds an account in a folder below `/home/users`, or below `/home/groups` for a group, as
+    /// [`AccountEditor::add_user_in`] does. A user has no password and cannot log in until it gets one. Returns the path.
+    ///
+    /// # Errors
+    /// As [`AccountEditor::add_user_in`].
+    pub fn add_account_in(
+        &mut self,
+        kind: AccountKind,
+        folder: &str,
+        id: &str,
+    ) -> Result<NodePath> {
+        let root = if kind == AccountKind::Group { GROUPS_PATH } else { USERS_PATH };
+        let mut folders = NodePath::new(root)?;
+        for name in folder.split('/').filter(|name| !name.is_empty()) {
+            folders = folders.child(name)?;
+        }
+        let node = build_account_node(id, kind.primary_type())?;
+        self.add_account(folders.as_str(), id, node)
+    }
+
     /// Adds a group without members.
     ///
     /// # Errors
@@ -104,15 +124,26 @@ impl AccountEditor<'_> {
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
     pub fn add_member_path(&mut self, group: &str, member: &NodePath) -> Result<()> {
-        let (group, uuid) = (self.account_path(group)?, self.account_identifier(member)?);
-        let mut members = self.group_members(&group)?;
-        if !members.contains(&uuid) {
-            members.push(uuid);
-            let values = members.into_iter().map(Value::WeakReference).collect();
-            let list = Property::List(ValueType::WeakReference, values);
-            self.session.set_property(&group, "rep:members", list)?;
+        let group = self.account_path(group)?;
+        self.add_member_at(&group, member).map(drop)
+    }
+
+    /// Adds the user or group at a path to the group at a path; both may have been created in this session. Returns
+    /// false if it is a member already.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] if there is no such user or group.
+    pub fn add_member_at(&mut self, group: &NodePath, member: &NodePath) -> Result<bool> {
+        let uuid = self.account_identifier(member)?;
+        let mut members = self.group_members(group)?;
+        if members.contains(&uuid) {
+            return Ok(false);
         }
-        Ok(())
+        members.push(uuid);
+        let values = members.into_iter().map(Value::WeakReference).collect();
+        let list = Property::List(ValueType::WeakReference, values);
+        self.session.set_property(group, "rep:members", list)?;
+        Ok(true)
     }
 
     /// Removes a user or group from a group.

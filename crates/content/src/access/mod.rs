@@ -38,7 +38,7 @@ pub use explanation::{DecidingEntry, PrivilegeCause, PrivilegeExplanation};
 pub(crate) use former_policy::{FORMER_POLICIES_MAP, FormerPolicyEdits};
 pub(crate) use guarded_name::{is_guarded_child, is_guarded_name};
 pub(crate) use permission_check::{CommitPermission, SessionChanges, can_alter_property};
-pub use policy::is_policy_name;
+pub use policy::{AccountKind, is_policy_name};
 pub(crate) use policy::{POLICY_NAMES, is_policy_path};
 pub(crate) use policy_cache::AccessPolicyCache;
 pub use principal::ADMIN_USER;

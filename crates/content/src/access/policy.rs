@@ -73,9 +73,12 @@ pub(crate) struct StoredAccount {
 
 /// The kind of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AccountKind {
+pub enum AccountKind {
+    /// A user, who may log in.
     User,
+    /// A service user, who never logs in.
     SystemUser,
+    /// A group.
     Group,
 }
 
@@ -156,6 +159,15 @@ impl AccessControlDocument {
 }
 
 impl AccountKind {
+    /// Returns the node type of its accounts.
+    pub(crate) fn primary_type(self) -> &'static str {
+        match self {
+            Self::User => "rep:User",
+            Self::SystemUser => "rep:SystemUser",
+            Self::Group => "rep:Group",
+        }
+    }
+
     fn from_primary_type(primary_type: &str) -> Option<Self> {
         match primary_type {
             "rep:User" => Some(Self::User),

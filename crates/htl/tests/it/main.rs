@@ -14,5 +14,6 @@ mod hostile;
 mod property;
 mod statement;
 mod test_host;
+mod use_list;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -33,3 +33,4 @@ mod use_script_host;
 pub(crate) use component_picture::component_picture;
 pub(crate) use engine::HtlEngine;
 pub(crate) use model_export::model_json;
+pub use platform_object::is_native_class;

@@ -1,6 +1,6 @@
 //! Objects of AEM itself that scripts ask for by class name: the structure of pages, and the responsive grid.
 
-use tympan_core_components::{ComponentContext, ComponentResource};
+use tympan_core_components::{ComponentContext, ComponentResource, find_model};
 use tympan_htl::{HtlUseRequest, HtlValue};
 
 use super::component_host::HtlComponentHost;
@@ -9,16 +9,27 @@ use super::site_access::SiteAccess;
 use super::site_object::ResourceView;
 use crate::page::template_structure::{StructureResource, TemplateStructure};
 
+const TEMPLATED_CONTAINER: &str = "com.day.cq.wcm.foundation.TemplatedContainer";
+const RESPONSIVE_GRID: &str = "com.day.cq.wcm.foundation.model.responsivegrid.ResponsiveGrid";
+const ALLOWED_COMPONENT_LIST: &str = "com.day.cq.wcm.foundation.AllowedComponentList";
+
+/// Returns true if scripts get an object for a class: one of the Core Components, or one of AEM that is known here.
+#[must_use]
+pub fn is_native_class(class_name: &str) -> bool {
+    [TEMPLATED_CONTAINER, RESPONSIVE_GRID, ALLOWED_COMPONENT_LIST].contains(&class_name)
+        || find_model(class_name).is_some()
+}
+
 /// Returns the object of a class of AEM; `None` if the class is not known here.
 pub(super) fn make_object(
     host: &mut HtlComponentHost,
     request: &HtlUseRequest<'_>,
 ) -> Option<HtlValue> {
     Some(match request.name {
-        "com.day.cq.wcm.foundation.TemplatedContainer" => templated_container(host),
-        "com.day.cq.wcm.foundation.model.responsivegrid.ResponsiveGrid" => responsive_grid(host),
+        TEMPLATED_CONTAINER => templated_container(host),
+        RESPONSIVE_GRID => responsive_grid(host),
         // Components that a template's author may choose are drawn only in AEM's template editor.
-        "com.day.cq.wcm.foundation.AllowedComponentList" => HtlValue::map([
+        ALLOWED_COMPONENT_LIST => HtlValue::map([
             ("applicable", HtlValue::Boolean(false)),
             ("isApplicable", HtlValue::Boolean(false)),
             ("cssClass", HtlValue::from("")),

@@ -1,9 +1,12 @@
 //! Checks the scripts and style sheets of a site before any page is requested.
 //!
 //! Input: the texts of scripts and client libraries. Output: findings with path, line and column: compile errors, outputs
-//! that cannot be escaped for their context, undefined names, and queries in templates that only display.
+//! that cannot be escaped for their context, undefined names, queries in templates that only display, and syntax errors of
+//! the JavaScripts that HTL scripts use.
 
 use std::fmt;
+
+use tympan_use_script::{UseScript, check_syntax};
 
 use crate::render_options::{RenderLimits, RenderMode};
 use crate::script::{CompiledScripts, HtlScriptCache, ScriptSet};
@@ -50,6 +53,18 @@ pub fn check_scripts(set: &ScriptSet) -> Vec<ScriptFinding> {
                 is_warning: objection.is_warning,
             }
         }));
+    }
+    for (path, source) in &set.use_scripts {
+        let script = UseScript { path: path.as_str().into(), source: source.as_str().into() };
+        if let Err(error) = check_syntax(&script) {
+            findings.push(ScriptFinding {
+                script: path.clone(),
+                line: error.place().line as usize,
+                column: error.place().column as usize,
+                message: error.message(),
+                is_warning: false,
+            });
+        }
     }
     let (htl_cache, mode) = (HtlScriptCache::default(), RenderMode::Author);
     let scripts = CompiledScripts::compile(set.clone(), environment, &htl_cache, mode);

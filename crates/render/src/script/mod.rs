@@ -15,4 +15,5 @@ pub(crate) use cache::{
 pub use declared_url_parts::DeclaredUrlParts;
 pub(crate) use index::ERROR_HANDLER_TYPE;
 pub(crate) use name_match::ScriptCriteria;
+pub use platform::is_platform_type;
 pub use source::{DirScriptSource, RepositoryScriptSource, ScriptSet, ScriptSource};

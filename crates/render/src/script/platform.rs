@@ -44,6 +44,17 @@ const EMPTY_TYPES: [&str; 6] = [
     "wcm/foundation/components/iparsys",
 ];
 
+/// Returns true if resources of a type are drawn without any package: `wcm/foundation/components/parsys`.
+#[must_use]
+pub fn is_platform_type(resource_type: &str) -> bool {
+    let folder = format!("/libs/{resource_type}");
+    EMPTY_TYPES.contains(&resource_type)
+        || PLATFORM_SUPER_TYPES.iter().any(|(path, _)| *path == folder)
+        || PLATFORM_SCRIPTS
+            .iter()
+            .any(|(path, _)| path.rsplit_once('/').is_some_and(|(parent, _)| parent == folder))
+}
+
 /// Adds the scripts and super types of the platform to those of the repository.
 pub(super) fn add_platform_scripts(set: &mut ScriptSet) {
     let has_own_scripts = |set: &ScriptSet, folder: &str| {

@@ -62,6 +62,21 @@ fn queries_in_templates_that_display_are_warned_of() {
 }
 
 #[test]
+fn javascripts_that_cannot_be_parsed_have_their_place() {
+    let mut set = ScriptSet::default();
+    for (path, source) in [
+        ("/apps/t/sound.js", "use(function () { return undefinedName(); });"),
+        ("/apps/t/broken.js", "use(function () {\n  var = 1;\n});"),
+    ] {
+        set.use_scripts.insert(path.to_owned(), source.to_owned());
+    }
+    let findings: Vec<_> = check_scripts(&set).iter().map(ToString::to_string).collect();
+    let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+    assert!(finding.starts_with("/apps/t/broken.js:2:"), "{finding}");
+    assert!(finding.contains("SyntaxError"), "{finding}");
+}
+
+#[test]
 fn style_sheets_that_do_not_compile_have_their_place() {
     let files =
         [("css.txt", "a.less\nb.less"), ("a.less", "a { b: c; }"), ("b.less", "a {\n  b: @c;\n}")];

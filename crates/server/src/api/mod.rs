@@ -40,6 +40,7 @@ mod permission;
 pub(crate) mod presence;
 mod query;
 mod reference;
+mod repoinit;
 mod schedule;
 mod schema;
 mod schema_catalog;
@@ -83,6 +84,7 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
     branch::merge::MERGE_ENDPOINTS,
     node_type::NODE_TYPE_ENDPOINTS,
     package::PACKAGE_ENDPOINTS,
+    repoinit::REPOINIT_ENDPOINTS,
     change_feed::FEED_ENDPOINTS,
     page::PAGE_ENDPOINTS,
     presence::PRESENCE_ENDPOINTS,

@@ -34,6 +34,7 @@ pub(crate) fn all_schemas() -> Map<String, Value> {
         super::branch::merge::merge_schemas(),
         super::node_type::node_type_schemas(),
         super::package::package_schemas(),
+        super::repoinit::repoinit_schemas(),
         super::job::job_schemas(),
         super::job::queue::queue_schemas(),
         super::workflow::workflow_schemas(),

@@ -58,6 +58,7 @@ mod refused_bytes;
 mod refused_readings;
 mod replaced_nodes;
 mod replication_rights;
+mod repoinit;
 mod request_heads;
 mod shared_secret;
 mod sling_post;

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod aem_project;
 mod site;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -124,6 +124,29 @@ fn a_condition_of_a_dialog_that_is_not_evaluated_is_found_once() {
 }
 
 #[test]
+fn faults_of_htl_and_of_its_javascripts_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = dir.path().join("spring");
+    create_site(&site).unwrap();
+    let component = site.join("apps/spring/components/offer");
+    fs::create_dir_all(&component).unwrap();
+    let markup = "<p data-sly-use.offer=\"offer.js\">${offer.price}</p>";
+    fs::write(component.join("offer.html"), markup).unwrap();
+    fs::write(component.join("offer.js"), "use(function () {\n  return { price: 1 };\n});\n")
+        .unwrap();
+    let findings = check(&site);
+    assert!(findings.is_empty(), "{findings:?}");
+    fs::write(component.join("offer.js"), "use(function () {\n  return { price: };\n});\n")
+        .unwrap();
+    fs::write(component.join("offer.html"), "<p>\n${offer.}</p>").unwrap();
+    let findings = check(&site);
+    let [markup, script] = findings.as_slice() else { panic!("{findings:?}") };
+    assert_eq!((Path::new(&markup.file), markup.line), (&*component.join("offer.html"), 2));
+    assert_eq!((Path::new(&script.file), script.line), (&*component.join("offer.js"), 2));
+    assert!(script.message.contains("SyntaxError") && !script.warning, "{script:?}");
+}
+
+#[test]
 fn the_sample_is_imported_with_agents_and_a_home_page() {
     let repository = Repository::in_memory().unwrap();
     let neighbors = SiteNeighbors {

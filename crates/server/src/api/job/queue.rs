@@ -40,7 +40,7 @@ pub(crate) const QUEUE_PROPERTIES: &[&str] = &[
 /// Maximum length of a queue name, in characters: together with the PID it must be a valid node name.
 const MAX_QUEUE_NAME_CHARS: usize = 150;
 /// The PIDs that this program uses; other configurations are listed as ignored.
-const SUPPORTED_PIDS: &[&str] = &[
+pub const SUPPORTED_CONFIG_PIDS: &[&str] = &[
     QUEUE_FACTORY,
     tympan_jobs::MAIN_QUEUE_PID,
     tympan_mounts::MOUNT_FACTORY,
@@ -261,7 +261,7 @@ fn list_configurations(instance: &Instance, call: &ApiRequest) -> Result<ApiResp
 pub(crate) fn describe_configurations(instance: &Instance) -> Value {
     let configs = instance.configurator.configs();
     let ignored: Vec<&str> =
-        configs.iter_unknown(SUPPORTED_PIDS).map(|config| config.pid.as_str()).collect();
+        configs.iter_unknown(SUPPORTED_CONFIG_PIDS).map(|config| config.pid.as_str()).collect();
     let all = configs.configs.iter().map(|config| {
         let is_ignored = ignored.contains(&config.pid.as_str());
         json!({ "pid": config.pid, "path": config.path, "ignored": is_ignored })
