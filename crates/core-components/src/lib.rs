@@ -46,4 +46,5 @@ pub use model_registry::{
 };
 pub use model_value::{ComponentModel, ModelMap, ModelValue};
 pub use models::image::{ComponentImage, find_component_image};
+pub use models::search::search_results;
 pub use tag_reader::TaggedPageSearch;

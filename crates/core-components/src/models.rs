@@ -16,7 +16,7 @@ mod list;
 mod navigation;
 mod page;
 mod panel_container;
-mod search;
+pub(crate) mod search;
 mod separator;
 mod table_of_contents;
 mod teaser;

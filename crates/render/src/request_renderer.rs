@@ -1,5 +1,7 @@
 //! Renders one request: selects the script or default output, and processes the rendered text.
 
+mod component_servlet;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use crate::dependency::content_reader::{ContentReader, RequestFacts, RequestRead
 use crate::dynamic_inclusion::INCLUDE_HEADER;
 use crate::fragment::{FragmentCache, FragmentHole, FragmentLookupCounts};
 use crate::graphql_answer::{GraphqlService, PersistedAnswer};
-use crate::htl::{HtlEngine, component_picture, model_json};
-use crate::image_address::{ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey};
+use crate::htl::{HtlEngine, model_json};
+use crate::image_address::ImageSigningKey;
 use crate::page;
 use crate::page::link::{self, AuthorLink, encode_path};
 use crate::render_options::{RenderMode, RenderOptions};
@@ -47,14 +49,6 @@ use crate::url_route::{RouteTarget, UrlRoutes};
 const PERSISTED_QUERY_PREFIX: &str = "/graphql/execute.json/";
 /// The type of nodes that redirect.
 const REDIRECT_RESOURCE_TYPE: &str = "sling:redirect";
-
-/// The node type of assets.
-const ASSET_NODE_TYPE: &str = "dam:Asset";
-/// The selectors of the addresses of image components.
-const COMPONENT_PICTURE_SELECTORS: [&str; 2] = ["coreimg", "img"];
-/// The width of the picture of an image component if neither address nor policy names one, in pixels, as the settings of
-/// the Core Components' servlet have it.
-const DEFAULT_COMPONENT_PICTURE_WIDTH: u32 = 1280;
 
 /// A request that is being rendered.
 pub(crate) struct RequestRenderer<'a> {
@@ -344,8 +338,7 @@ impl RequestRenderer<'_> {
     /// that change something produce no page that a cache would store.
     fn is_declared_url(&self, url: &SlingUrl, node: &Node) -> bool {
         !matches!(self.request.method, "GET" | "HEAD")
-            // Those that no model writes are redirected, or not found.
-            || url.selectors.first().is_some_and(|selector| selector == "coreimg")
+            || component_servlet::answers(url)
             || is_url_allowed(&self.reader, &self.scripts, url, node)
     }
 
@@ -536,6 +529,9 @@ impl RequestRenderer<'_> {
             return self.render_not_found(url);
         };
         self.reader.record_properties(node);
+        if let Some(response) = self.render_component_servlet(url, resource, node) {
+            return response;
+        }
         match url.extension.as_deref() {
             Some("json") => {
                 let is_model = url.selectors.first().is_some_and(|selector| selector == "model");
@@ -570,100 +566,8 @@ impl RequestRenderer<'_> {
                 }
                 None => self.render_not_found(url),
             },
-            _ => self
-                .render_component_picture(url, resource, node)
-                .unwrap_or_else(|| self.render_not_found(url)),
+            _ => self.render_not_found(url),
         }
-    }
-
-    /// Renders the picture of an image component, at an address as its model writes it:
-    /// `image.coreimg.82.1200.jpeg/1577836800000/name.jpeg`. Another date, name or quality leads to that address, so that
-    /// nobody fills caches with made-up ones. `None` without a picture, and for a width that the policy does not list.
-    fn render_component_picture(
-        &self,
-        url: &SlingUrl,
-        resource: &ContentResource,
-        node: &Node,
-    ) -> Option<DraftResponse> {
-        let (selector, sizes) = url.selectors.split_first()?;
-        if !COMPONENT_PICTURE_SELECTORS.contains(&selector.as_str()) {
-            return None;
-        }
-        let scope = self.new_scope(url, url.extension.as_deref()?, resource.path(), None);
-        let picture = match node.is_page() {
-            true => self.structure_paths(url, node).find_map(|path| {
-                component_picture(&scope, resource, &path)
-                    .filter(|picture| picture.suffix.is_some())
-            }),
-            false => component_picture(&scope, resource, node.path().as_str()),
-        }?;
-        let number = |text: &String| text.parse::<u32>().ok();
-        let (quality, width) = match sizes {
-            [] => (None, None),
-            [size] => match number(size)? {
-                quality if quality == picture.quality => (Some(quality), None),
-                width => (None, Some(width)),
-            },
-            [quality, width] => (Some(number(quality)?), Some(number(width)?)),
-            _ => return None,
-        };
-        if width.is_some_and(|width| !picture.widths.contains(&width)) {
-            return None;
-        }
-        let suffix =
-            picture.suffix.as_deref().map(|suffix| percent_decode_str(suffix).decode_utf8());
-        let suffix = suffix.transpose().ok()?;
-        let is_own_quality = match (quality, width) {
-            (Some(quality), _) => quality == picture.quality,
-            (None, width) => width.is_none(),
-        };
-        if !is_own_quality
-            || selector != picture.selector
-            || url.extension.as_deref() != Some(picture.extension)
-            || url.suffix.as_deref() != suffix.as_deref()
-        {
-            let address = picture.address(width);
-            return Some(self.redirect_with_query(&address, RedirectKind::Found));
-        }
-        let file_node = self.reader.resource_at(&picture.path)?;
-        let file = self.find_stored_file(&file_node)?;
-        // What cannot be made smaller, and what a component holds itself, is sent as it is stored.
-        let format = ImageFormatExtension::parse(picture.extension);
-        let Some(extension) = format.filter(|_| file_node.primary_type() == ASSET_NODE_TYPE) else {
-            return Some(DraftResponse::from_uploaded_file(&file));
-        };
-        let address = ImageAddress {
-            asset: file_node.path().as_str().to_owned(),
-            shape: ImageShape::Width(width.unwrap_or(DEFAULT_COMPONENT_PICTURE_WIDTH)),
-            extension,
-            hash: None,
-            signature: None,
-        };
-        let address = match &self.image_key {
-            Some(key) => address.sign(key),
-            None => address,
-        };
-        let body = RenderResponseBody::Image(address);
-        Some(DraftResponse::new(RenderOutcome::Ok, media_type(extension.name()), body))
-    }
-
-    /// Returns the paths of components in the structure of a page's template that the suffix may name: a date and a name
-    /// follow the path, or one of them.
-    fn structure_paths<'u>(
-        &self,
-        url: &'u SlingUrl,
-        page: &Node,
-    ) -> impl Iterator<Item = String> + use<'u> {
-        let content = page::page_content(&self.reader, page);
-        let template =
-            content.and_then(|content| self.reader.text_property(&content, "cq:template"));
-        let inner = url.suffix.as_deref().filter(|suffix| suffix.starts_with("/structure/"));
-        let parts = template.zip(inner);
-        std::iter::successors(parts, |(template, inner)| {
-            Some((template.clone(), inner.rsplit_once('/')?.0))
-        })
-        .take(4)
-        .map(|(template, inner)| format!("{template}{inner}"))
     }
 
     /// Renders the JSON form of a resource's model; `None` if it has none.

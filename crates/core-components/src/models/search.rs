@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::component_context::{ComponentContext, ComponentResource, FullTextPageSearch};
 use crate::component_core::{ComponentCore, component_model};
 use crate::component_data::ComponentData;
-use crate::model_registry::ModelRequest;
+use crate::link::{ComponentLink, RedirectPolicy};
+use crate::list_item::{ComponentListItem, ItemDetails, ItemLinkForm};
+use crate::model_registry::{ModelRequest, component_version};
 use crate::model_value::{ModelMap, ModelValue};
 use crate::site_structure;
 
@@ -24,7 +27,46 @@ pub(crate) fn create(request: &ModelRequest) -> ModelValue {
     ModelValue::model(SearchModel { core: ComponentCore::new(request) })
 }
 
+/// Returns the hits of a search component as its servlet sends them: pages, for the words in the request's parameter
+/// `fulltext`, from the number in `resultsOffset`; none for fewer letters than the policy asks for. `None` for another
+/// component.
+#[must_use]
+pub fn search_results(
+    context: &Arc<dyn ComponentContext>,
+    resource: &ComponentResource,
+) -> Option<ModelValue> {
+    let model = SearchModel {
+        core: ComponentCore::new(&ModelRequest::new(Arc::clone(context), resource.clone())),
+    };
+    if component_version(&**context, &model.core.resource_type(), "search", 0) == 0 {
+        return None;
+    }
+    let parameter =
+        |name: &str| context.request().parameter(name).map(|text| text.trim().to_owned());
+    let text = parameter("fulltext").unwrap_or_default();
+    let limit = usize::try_from(model.results_size()).unwrap_or_default();
+    let minimum_length = usize::try_from(model.minimum_length()).unwrap_or_default();
+    let pages = match model.root() {
+        Some(root) if limit > 0 && !text.is_empty() && text.chars().count() >= minimum_length => {
+            let offset = parameter("resultsOffset").and_then(|offset| offset.parse().ok());
+            let offset = offset.unwrap_or_default();
+            context.search_pages(&FullTextPageSearch { root, text, offset, limit: Some(limit) })
+        }
+        _ => Vec::new(),
+    };
+    Some(ModelValue::list(pages.iter().map(|page| model.hit(page))))
+}
+
 impl SearchModel {
+    /// Returns a page that was found.
+    fn hit(&self, page: &str) -> ModelValue {
+        let context = self.core.context();
+        let link = ComponentLink::to_page(context, page, RedirectPolicy::Follow);
+        let item = ComponentListItem::of_page(&self.core, page, page, link, ItemLinkForm::Url);
+        let details = ItemDetails { path: Some(page.to_owned()), ..ItemDetails::default() };
+        ComponentListItem { details, ..item }.into()
+    }
+
     fn number(&self, name: &str, default: i64) -> i64 {
         self.core.policy_value(name).and_then(|value| value.to_long()).unwrap_or(default)
     }

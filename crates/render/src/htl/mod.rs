@@ -12,7 +12,7 @@
 mod authoring_finding;
 mod component_globals;
 mod component_host;
-mod component_picture;
+mod component_servlet;
 mod content_conversion;
 mod decoration;
 mod engine;
@@ -30,7 +30,7 @@ mod site_access;
 mod site_object;
 mod use_script_host;
 
-pub(crate) use component_picture::component_picture;
+pub(crate) use component_servlet::{component_picture, component_search_hits};
 pub(crate) use engine::HtlEngine;
 pub(crate) use model_export::model_json;
 pub use platform_object::is_native_class;

@@ -3,10 +3,10 @@
 use tympan_content::{NodePath, Property, Subtree, Value, ValueType, Viewer};
 use tympan_render::{
     ChangedAspects, ReadRecording, RenderLimits, RenderMode, RenderOutcome, RenderRequest,
-    RenderResponse,
+    RenderResponse, RenderResponseBody,
 };
 
-use crate::site::{Site, asset, body_text, component, date, page, texts};
+use crate::site::{Site, asset, body_text, component, date, file, page, texts};
 
 const GRID: &str = "wcm/foundation/components/responsivegrid";
 
@@ -469,4 +469,87 @@ fn a_picture_of_a_component_is_another_after_its_asset_or_component_changed() {
     assert!(is_affected(&|| site.edit(|session| {
         session.set_property(&image, "fileReference", "/content/dam/other.jpg".into()).unwrap();
     })));
+}
+
+#[test]
+fn downloads_send_the_file_at_the_address_of_their_model() {
+    let site = site_with_image();
+    let upload = component("terms", "core/wcm/components/download/v2/download")
+        .with_property("fileName", "Our terms.pdf")
+        .with_child(file(&site.repository, "file", b"%PDF-1.7", "application/pdf"));
+    site.put("/content/shop/car/jcr:content/root/main/terms", upload);
+    let header = |address: &str| {
+        let response = site.get(address);
+        assert_eq!(response.outcome, RenderOutcome::Ok, "{address}");
+        assert!(matches!(response.body, RenderResponseBody::Blob(_)), "{address}");
+        let mut headers = response.headers.into_iter();
+        headers.find(|(name, _)| *name == "content-disposition").map(|(_, value)| value)
+    };
+    let asset = "/content/dam/Red%20Car.jpg.coredownload";
+    let file = "/content/shop/car/_jcr_content/root/main/terms/file.coredownload";
+    for (address, expected) in [
+        (format!("{asset}.jpg"), Some("attachment; filename*=UTF-8''Red%20Car.jpg")),
+        (format!("{asset}.inline.jpg"), None),
+        (format!("{file}.pdf"), Some("attachment; filename*=UTF-8''Our%20terms.pdf")),
+        (format!("{file}.inline.pdf"), None),
+    ] {
+        assert_eq!(header(&address).as_deref(), expected, "{address}");
+    }
+    for missing in [
+        format!("{asset}.png"),
+        format!("{asset}.other.jpg"),
+        format!("{asset}.jpg/suffix"),
+        format!("{file}.inline.inline.pdf"),
+        "/content/shop/car/_jcr_content/root/main/terms.coredownload.pdf".to_owned(),
+    ] {
+        assert_eq!(site.get(&missing).outcome, RenderOutcome::NotFound, "{missing}");
+    }
+}
+
+#[test]
+fn a_search_field_gets_the_pages_with_its_words() {
+    let site = site_with_image();
+    site.put("/apps/core/wcm/components/search/v2/search", component_node("Search", None));
+    site.put(
+        "/apps/shop/search",
+        component_node("Search", Some("core/wcm/components/search/v2/search")),
+    );
+    let field = component("search", "shop/search").with_property("searchRoot", "/content/shop");
+    site.put("/content/shop/car/jcr:content/root/main/search", field.clone());
+    site.put("/conf/shop/settings/wcm/templates/article/structure/jcr:content/root/search", field);
+    for (name, title) in [("bicycle", "A green bicycle"), ("tandem", "A bicycle for two")] {
+        site.put(&format!("/content/shop/car/{name}"), page(name, title, "shop/page"));
+    }
+    let hits = |suffix: &str, query: &str| -> Vec<(String, String)> {
+        let text = site.text(&format!("/content/shop/car.searchresults.json{suffix}?{query}"));
+        let hits: serde_json::Value =
+            serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+        let mut hits: Vec<_> = hits
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|hit| {
+                (hit["title"].as_str().unwrap().to_owned(), hit["url"].as_str().unwrap().to_owned())
+            })
+            .collect();
+        hits.sort();
+        hits
+    };
+    let both = [
+        ("A bicycle for two".to_owned(), "/content/shop/car/tandem.html".to_owned()),
+        ("A green bicycle".to_owned(), "/content/shop/car/bicycle.html".to_owned()),
+    ];
+    let own = "/_jcr_content/root/main/search";
+    assert_eq!(hits(own, "fulltext=bicycle"), both);
+    assert_eq!(hits("/_jcr_content/root/search", "fulltext=bicycle"), both);
+    assert_eq!(hits(own, "fulltext=green+bicycle"), both[1..]);
+    assert_eq!(hits(own, "fulltext=bicycle&resultsOffset=10"), []);
+    // Fewer letters than the field sends.
+    assert_eq!(hits(own, "fulltext=bi"), []);
+    assert_eq!(hits(own, ""), []);
+    for missing in ["/_jcr_content/root/main/image", "/_jcr_content/nothing", "/x", ""] {
+        // As any selector that is no depth of a JSON form.
+        let address = format!("/content/shop/car.searchresults.json{missing}");
+        assert_eq!(site.get(&address).outcome, RenderOutcome::BadRequest, "{missing}");
+    }
 }
