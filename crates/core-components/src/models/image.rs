@@ -16,6 +16,7 @@ use crate::content_value::ContentDate;
 use crate::link::{ComponentLink, RedirectPolicy, with_context_path};
 use crate::model_registry::{ModelRequest, component_version};
 use crate::model_value::{ComponentModel, ModelMap, ModelValue};
+use crate::models::teaser::teaser_image;
 use crate::page_reader::node_name;
 
 /// The quality of JPEG pictures.
@@ -122,7 +123,14 @@ pub fn find_component_image(
     context: &Arc<dyn ComponentContext>,
     resource: &ComponentResource,
 ) -> Option<ComponentImage> {
-    let model = ImageModel::new(&ModelRequest::new(Arc::clone(context), resource.clone()));
+    if !context.node_exists(resource.path()) {
+        return None;
+    }
+    let request = ModelRequest::new(Arc::clone(context), resource.clone());
+    let model = match teaser_image(&request) {
+        Some(image) => ImageModel::new(&ModelRequest::new(Arc::clone(context), image)),
+        None => ImageModel::new(&request),
+    };
     let source = model.source()?;
     let path = match source.reference.clone() {
         Some(reference) if is_remote(&reference) => return None,

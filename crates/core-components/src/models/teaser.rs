@@ -34,12 +34,21 @@ struct TeaserAction {
 
 /// Makes the model.
 pub(crate) fn create(request: &ModelRequest) -> ModelValue {
-    let core = ComponentCore::new(request);
-    let version = component_version(core.context(), &core.resource_type(), "teaser", 2);
-    ModelValue::model(TeaserModel { core, version })
+    ModelValue::model(TeaserModel::new(request))
+}
+
+/// Returns the resource of a teaser's image; `None` without one, and for components without an image to delegate to.
+pub(super) fn teaser_image(request: &ModelRequest) -> Option<ComponentResource> {
+    TeaserModel::new(request).image()
 }
 
 impl TeaserModel {
+    fn new(request: &ModelRequest) -> Self {
+        let core = ComponentCore::new(request);
+        let version = component_version(core.context(), &core.resource_type(), "teaser", 2);
+        Self { core, version }
+    }
+
     fn has_actions_enabled(&self) -> bool {
         self.core.is_set("actionsEnabled") && !self.core.is_policy_set("actionsDisabled")
     }

@@ -183,7 +183,7 @@ impl RequestRenderer<'_> {
     }
 
     /// Returns the paths of components in the structure of a page's template that the suffix may name: a date and a name
-    /// follow the path, or one of them.
+    /// follow the path, or one of them, or neither.
     fn structure_paths<'u>(
         &self,
         url: &'u SlingUrl,
@@ -191,6 +191,13 @@ impl RequestRenderer<'_> {
     ) -> impl Iterator<Item = String> + use<'u> {
         let template = self.template_of(page);
         let inner = url.suffix.as_deref().filter(|suffix| suffix.starts_with("/structure/"));
+        let inner = inner.zip(url.extension.as_deref()).map(|(inner, extension)| {
+            let end = inner.len() - extension.len().min(inner.len());
+            match inner.split_at_checked(end) {
+                Some((before, last)) if last == extension => before.trim_end_matches('.'),
+                _ => inner,
+            }
+        });
         let parts = template.zip(inner);
         std::iter::successors(parts, |(template, inner)| {
             Some((template.clone(), inner.rsplit_once('/')?.0))

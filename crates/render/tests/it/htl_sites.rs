@@ -442,10 +442,59 @@ fn a_picture_in_the_structure_of_a_template_belongs_to_its_pages() {
         .with_property("fileReference", "/content/dam/Red Car.jpg")
         .with_property("jcr:lastModified", date("2024-01-02T00:00:00.000Z"));
     site.put("/conf/shop/settings/wcm/templates/article/structure/jcr:content/root/logo", logo);
-    let suffix = "/structure/jcr%3acontent/root/logo/1704153600000/red-car.jpeg";
-    let response = site.get(&format!("/content/shop/car.coreimg.jpeg{suffix}"));
+    let address = "/content/shop/car.coreimg.jpeg/structure/jcr%3acontent/root/logo";
+    let suffix = "/1704153600000/red-car.jpeg";
+    let response = site.get(&format!("{address}{suffix}"));
     assert_eq!(response.outcome, RenderOutcome::Ok);
     assert_eq!(body_text(&response), "/content/dam/Red%20Car.jpg.width-1280.jpeg");
+    for other in [".jpeg", "/1.jpeg", "/1/x.jpeg"] {
+        let RenderOutcome::Redirect { location, .. } =
+            site.get(&format!("{address}{other}")).outcome
+        else {
+            panic!("{other} is no redirect");
+        };
+        assert_eq!(location, format!("{address}{suffix}"), "{other}");
+    }
+    // A page with a picture of its own lends it to no component that does not exist.
+    let featured =
+        node("cq:featuredimage").with_property("fileReference", "/content/dam/Red Car.jpg");
+    site.put("/content/shop/car/jcr:content/cq:featuredimage", featured);
+    for missing in ["/none.jpeg", "/logo.jpeg.jpeg"] {
+        let address = format!("/content/shop/car.coreimg.jpeg/structure/jcr:content/root{missing}");
+        let outcome = site.get(&address).outcome;
+        assert!(!matches!(outcome, RenderOutcome::Ok), "{missing}: {outcome:?}");
+    }
+    // Without any date, the address has none.
+    let path =
+        NodePath::new("/conf/shop/settings/wcm/templates/article/structure/jcr:content/root/logo")
+            .unwrap();
+    site.edit(|session| {
+        session.set_property(&path, "fileReference", "/content/dam/plain.png".into()).unwrap();
+        session.remove_property(&path, "jcr:lastModified").unwrap();
+    });
+    site.put("/content/dam/plain.png", asset(&site, "plain.png", b"not really a picture"));
+    let response = site.get(&format!("{address}.jpeg"));
+    assert_eq!(response.outcome, RenderOutcome::Ok);
+}
+
+#[test]
+fn the_picture_of_a_teaser_has_the_widths_of_the_image_that_draws_it() {
+    let site = site_with_image();
+    let teaser = component_node("Teaser", Some("core/wcm/components/teaser/v2/teaser"))
+        .with_property("imageDelegate", "shop/image");
+    site.put("/apps/core/wcm/components/teaser/v2/teaser", component_node("Teaser", None));
+    site.put("/apps/shop/teaser", teaser);
+    let teaser = component("teaser", "shop/teaser")
+        .with_property("fileReference", "/content/dam/Red Car.jpg")
+        .with_property("jcr:lastModified", date("2024-01-02T00:00:00.000Z"));
+    site.put("/content/shop/car/jcr:content/root/main/teaser", teaser);
+    let address = |width: u32| {
+        format!(
+            "/content/shop/car/_jcr_content/root/main/teaser.coreimg.70.{width}.jpeg/1704153600000/red-car.jpeg"
+        )
+    };
+    assert_eq!(site.text(&address(320)), "/content/dam/Red%20Car.jpg.width-320.jpeg");
+    assert_eq!(site.get(&address(321)).outcome, RenderOutcome::NotFound);
 }
 
 #[test]
