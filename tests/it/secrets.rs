@@ -200,6 +200,11 @@ fn values(endpoint: &str, parameter: &str, name: &str) -> Vec<String> {
         ("/api/v1/jobs", "queue") => text(&["<main queue>"]),
         ("/api/v1/jobs", "state") => text(&["QUEUED"]),
         ("/api/v1/workflows", "state") => text(&["RUNNING"]),
+        ("/api/v1/reads", "read") => text(&[
+            &format!("nodes?path={HOME}/{name}"),
+            &format!("children?path={HOME}/{name}"),
+            &format!("page?path={HOME}/{name}"),
+        ]),
         ("/api/v1/packages/zip", "id") => text(&[&format!("my:{name}:1")]),
         (_, "explain") => text(&["plan"]),
         (_, "privilege") => text(&["jcr:read"]),

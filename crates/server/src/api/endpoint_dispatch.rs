@@ -199,13 +199,20 @@ pub(crate) async fn read_json(
     if endpoint.parameters.iter().any(waits) {
         return Err(RequestFailure::bad_request("a read that waits must be requested alone"));
     }
+    // Of the headers, the read has what says who asks; conditions and accepted types are those of the whole request.
+    let mut headers = HeaderMap::new();
+    for name in [header::AUTHORIZATION, header::COOKIE] {
+        for value in request.headers.get_all(&name) {
+            headers.append(name.clone(), value.clone());
+        }
+    }
     let call = ApiRequest {
         instance: Arc::clone(&request.instance),
         identity: request.identity.clone(),
         viewer: request.viewer.clone(),
         peer: request.peer,
         disconnect_detection: None,
-        headers: HeaderMap::new(),
+        headers,
         parameters,
         json_body: Bytes::new(),
         body_stream: Mutex::new(None),

@@ -145,7 +145,7 @@ mod tests {
             assert!(value >= 0.0, "{name}");
         }
         assert!(text.contains("\ntympan_build_info{version=\""), "{text}");
-        let stat = "1 (a b) c) S 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 4711 22";
+        let stat = "1 (a b) c) S 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 4711 22";
         assert_eq!(parse_start_ticks(stat), Some(4711.0));
         assert_eq!(parse_field("Threads:\t12\nX: 1 kB\n", "X:"), Some(1.0));
         assert_eq!(

@@ -34,6 +34,30 @@ fn reads_are_answered_as_if_each_were_requested_alone() {
     assert_eq!((&found[2]["status"], &found[2]["value"]), (&json!(404), &alone.json()));
 }
 
+/// A read may look at the credentials again, as the change feed does, which outlives a login.
+#[test]
+fn every_read_without_parameters_has_the_status_that_it_has_alone() {
+    let author = author();
+    let description = author.get("/api/v1/openapi.json");
+    let paths = description["paths"].as_object().unwrap().iter();
+    let reads: Vec<&str> = paths
+        .filter(|(_, methods)| methods.get("get").is_some())
+        .filter_map(|(path, _)| path.strip_prefix("/api/v1/"))
+        .collect();
+    assert!(reads.len() > 30 && reads.contains(&"changes"), "{reads:?}");
+    for read in reads {
+        let alone = author.ask("admin", "GET", &format!("/api/v1/{read}"), &Value::Null);
+        let combined = &answers(&author, &[read])[0]["status"];
+        let is_refused = *combined == json!(400) || *combined == json!(404);
+        assert!(
+            *combined == json!(alone.status) || is_refused,
+            "{read}: {} {combined}",
+            alone.status
+        );
+    }
+    assert_eq!(answers(&author, &["changes%3Fsince%3Dnow"])[0]["status"], 200);
+}
+
 #[test]
 fn what_is_no_json_read_is_refused_and_the_rest_is_answered() {
     let author = author();
