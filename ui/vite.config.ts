@@ -31,8 +31,6 @@ function deepLinks(): Plugin {
 function scriptOf(module: string): string | null {
   const isShared = /\/src\/(screens\/sites\/(UsedBy|references|listing|order)|screens\/launches\/NewLaunch|form\/(text|value|html)\.ts|assets\/(asset|find|dropped)\.ts|parts\/(picker\.ts|ViewSwitch)|fields\/TagsField)/;
   if (isShared.test(module)) return "shell";
-  // What all views for administrators share; each view has a script of its own.
-  if (/\/src\/screens\/operations\/(View|Chip|Figures|Ranks|words)/.test(module)) return "operations";
   const isOfScreen = /\/src\/(screens|richtext|fields|form|language|assets)\/|\/src\/content\.ts|\/src\/parts\/(KeysHelp|Picker|Upload\w+|TransferItems|WindowedGrid|Columns?|Thumb)\.|node_modules\/(prosemirror|orderedmap|rope-sequence|w3c-keyname)/;
   return isOfScreen.test(module) ? null : "shell";
 }

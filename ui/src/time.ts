@@ -10,6 +10,7 @@ function makeFormats() {
     sameYear: new Intl.DateTimeFormat(LANGUAGE, { day: "numeric", month: "short" }),
     otherYear: new Intl.DateTimeFormat(LANGUAGE, { day: "numeric", month: "short", year: "numeric" }),
     full: new Intl.DateTimeFormat(LANGUAGE, { dateStyle: "medium", timeStyle: "short" }),
+    clock: new Intl.DateTimeFormat(LANGUAGE, { hour: "2-digit", minute: "2-digit" }),
   };
 }
 let made: ReturnType<typeof makeFormats> | null = null;
@@ -33,6 +34,12 @@ export function shortTime(iso: string | null, now: Date): string {
 export function fullTime(iso: string | null): string {
   const time = parseTime(iso);
   return time ? formats().full.format(time) : "";
+}
+
+/** Returns the hour and minute of a time. */
+export function clockText(iso: string | null): string {
+  const time = parseTime(iso);
+  return time ? formats().clock.format(time) : "";
 }
 
 /** Returns the value of an `<input type="datetime-local">` for a stored time, in the local time zone. */

@@ -13,8 +13,11 @@ const valueAt = (state, path, name) => path.split("/").filter(Boolean).reduce((o
 /** Kills the processes that draw pages, as `kill -9` does. */
 async function killRenderers(page) {
   const session = await page.context().browser().newBrowserCDPSession();
-  const { processInfo } = await session.send("SystemInfo.getProcessInfo");
-  for (const { id } of processInfo.filter(({ type }) => type === "renderer")) process.kill(id, "SIGKILL");
+  const renderers = async () => (await session.send("SystemInfo.getProcessInfo")).processInfo.filter(({ type }) => type === "renderer").map(({ id }) => id);
+  const killed = await renderers();
+  for (const id of killed) process.kill(id, "SIGKILL");
+  // The browser keeps a renderer ready for the next tab, which must not get one of the dead ones.
+  await expectSoon(async () => (await renderers()).filter((id) => killed.includes(id)), []);
   await session.detach();
 }
 

@@ -93,7 +93,7 @@ export async function an_editor_sees_no_administration(world) {
   const { page, state } = world;
   const places = page.getByRole("navigation", { name: "Main" }).getByRole("link");
   await open(world, "/sites.html/content/demo/en");
-  await expectSoon(() => places.allInnerTexts(), ["Sites", "Assets", "Launches", "Queue", "Workflows", "Users", "Packages", "Mounts"]);
+  await expectSoon(() => places.allInnerTexts(), ["Sites", "Assets", "Launches", "Queue", "Workflows", "Users", "Packages", "Mounts", "Operations"]);
   // Whoever may only read somewhere is no administrator.
   state.readOnly = ["/content/elsewhere"];
   await page.reload();

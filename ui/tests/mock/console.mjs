@@ -186,11 +186,14 @@ const ENDPOINTS = {
   },
   "GET workflows/back": (_, query) => json({ routes: query.get("item") === "3" ? ["write", "collect"] : [] }),
   "POST workflows/back": (state, query) => json({ item: takeItem(state, query.get("item")) }),
-  "POST workflows": (state, _, { model, payload }) => {
-    const id = Math.max(0, ...state.inbox.map((one) => one.id)) + 1;
-    const item = { ...state.inbox[0], id, workflow: id, model, payload, title: `Look at ${payload}`, routes: ["done"], started: new Date().toISOString() };
-    state.inbox.push(item);
-    return json({ workflow: id }, 201);
+  "POST workflows": (state, _, { model, payload }, refuse, { operations }) => {
+    if (!payload.startsWith("/content/demo")) throw refuse(404, `there is no node at \`${payload}\``);
+    const { workflows } = operations.workflows;
+    const [id, started] = [99, new Date().toISOString()];
+    workflows.unshift({ ...workflows[0], id, payload, started });
+    const item = Math.max(0, ...state.inbox.map((one) => one.id)) + 1;
+    state.inbox.push({ ...state.inbox[0], id: item, workflow: id, model, payload, title: `Look at ${payload}`, routes: ["done"], started });
+    return json({ id }, 201);
   },
   "POST workflows/complete": (state, _, { item }) => json({ completed: takeItem(state, item) }),
   "POST workflows/delegate": (state, _, { item, to }, refuse) => {

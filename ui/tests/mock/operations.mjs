@@ -211,11 +211,6 @@ const ENDPOINTS = {
   },
 
   "GET operations/workflows": ({ workflows }) => json(workflows),
-  "POST workflows": ({ workflows }, form, refuse) => {
-    if (!form.get("payload").startsWith("/content/demo")) throw refuse(404, `there is no node at \`${form.get("payload")}\``);
-    workflows.workflows.unshift({ ...workflows.workflows[0], id: 99, payload: form.get("payload"), started: ago(0) });
-    return json({ id: 99 }, 201);
-  },
   "POST workflows/suspend": ({ workflows }, form) => changeState(workflows, form, "SUSPENDED"),
   "POST workflows/resume": ({ workflows }, form) => changeState(workflows, form, "RUNNING"),
   "POST workflows/terminate": ({ workflows }, form) => changeState(workflows, form, "ABORTED"),
