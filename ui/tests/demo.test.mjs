@@ -41,10 +41,10 @@ try {
   await shot('published');
 
   const visitor = await browser.newPage();
-  for (let attempt = 0; ; attempt += 1) {
+  for (const begin = performance.now(); ; ) {
     await visitor.goto(`${DISPATCHER}${page}.html`);
     if ((await visitor.content()).includes(title)) break;
-    assert.ok(attempt < 200, 'the visitor never saw the edit');
+    assert.ok(performance.now() - begin < 60_000, 'the visitor never saw the edit');
   }
   if (SHOTS) await visitor.screenshot({ path: `${SHOTS}/visitor.png`, fullPage: true });
 
@@ -64,11 +64,11 @@ try {
   await shot('rename');
   await tab.getByRole('dialog').getByRole('button', { name: 'Move' }).click();
   await tab.waitForURL((url) => decodeURIComponent(url.pathname) === `/editor.html${renamed}.html`);
-  for (let attempt = 0; ; attempt += 1) {
+  for (const begin = performance.now(); ; ) {
     const answer = await fetch(`${DISPATCHER}${page}.html`, { redirect: 'manual' });
     const target = answer.headers.get('location') ?? '';
     if (target.includes(renamed) && (await fetch(new URL(target, DISPATCHER))).status === 200) break;
-    assert.ok(attempt < 2000, `the old address never led to the new one: ${[...statuses]}`);
+    assert.ok(performance.now() - begin < 60_000, `the old address never led to the new one: ${[...statuses]}`);
   }
   isWatching = false;
   await watching;
