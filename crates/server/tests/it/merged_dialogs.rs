@@ -138,9 +138,9 @@ async fn what_a_dialog_includes_and_hides_depends_on_the_resource_and_the_user()
         on_condition("readers", condition("not").with_child(negated)),
         on_condition("either", condition("or").with_child(simple("false")).with_child(may_write)),
         on_condition("unknown", node("").with_property("sling:resourceType", "kit/condition")),
-        include("shared", "/apps/kit/shared"),
-        include("overlaid", "/mnt/overlay/kit/shared"),
-        include("relative", "kit/shared"),
+        include("first", "/apps/kit/shared"),
+        include("second", "/mnt/overlay/kit/overlaid"),
+        include("third", "kit/relative"),
         include("lost", "/apps/kit/lost"),
         include("endless", "/apps/kit/endless"),
     ];
@@ -148,11 +148,13 @@ async fn what_a_dialog_includes_and_hides_depends_on_the_resource_and_the_user()
         component("").with_child(dialog(node("").with_child(items(vec![tab("all", fields)]))));
     let author = author_with(parent, component("kit/parent")).await;
     author.edit(|session| {
-        session.put_node(&path("/apps/kit/shared"), field("shared")).unwrap();
+        for name in ["shared", "overlaid", "relative"] {
+            session.put_node(&path(&format!("/apps/kit/{name}")), field(name)).unwrap();
+        }
         let endless = include("", "/apps/kit/endless");
         session.put_node(&path("/apps/kit/endless"), endless).unwrap();
     });
-    let all = |who: &str| format!("all: agent, yes, {who}, unknown, shared, shared, shared");
+    let all = |who: &str| format!("all: agent, yes, {who}, unknown, shared, overlaid, relative");
     assert_eq!(outline_of(&author, "/content/kit/child").await, [all("writers, either")]);
 
     let token = author.user("reader", &["content-authors"]).await;
