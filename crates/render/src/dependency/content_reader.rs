@@ -178,6 +178,8 @@ static TYPE_ASPECTS: LazyLock<PathAspects> = LazyLock::new(|| {
 /// Maximum number of merged resources that one request may use, those that do not exist included.
 const MAX_MERGED_RESOURCES: usize = 50;
 
+/// The folder of content fragment models below a configuration.
+const FRAGMENT_MODELS_FOLDER: &str = "/settings/dam/cfm/models/";
 /// The folders of a configuration that contain its templates and policies.
 const TEMPLATES_FOLDER: &str = "/settings/wcm/templates/";
 const POLICIES_FOLDER: &str = "/settings/wcm/policies/";
@@ -258,6 +260,17 @@ impl ContentReader {
             if !open_settings.iter().any(|open_folder| **open_folder == folder) {
                 open_settings.push(folder.into());
             }
+        }
+    }
+
+    /// Opens the model of a content fragment that the viewer may read: pages show the titles of its elements to everyone.
+    pub(crate) fn open_fragment_model(&self, model: &str) {
+        let model = model.trim_end_matches('/');
+        let is_model = model.starts_with("/conf/") && model.contains(FRAGMENT_MODELS_FOLDER);
+        let folder = format!("{model}/");
+        let mut open_settings = self.open_settings.lock();
+        if is_model && !open_settings.iter().any(|open_folder| **open_folder == folder) {
+            open_settings.push(folder.into());
         }
     }
 

@@ -139,6 +139,11 @@ impl ComponentContext for SiteModelContext {
         {
             self.scope.reader.open_template(&template);
         }
+        if name == "cq:model"
+            && let Some(model) = value.to_text()
+        {
+            self.scope.reader.open_fragment_model(&model);
+        }
         Some(value)
     }
 

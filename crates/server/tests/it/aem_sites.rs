@@ -40,7 +40,7 @@ async fn pages_of_the_example_library_show_what_their_components_say() {
     let Some(author) = author_with(&LIBRARY_PACKAGES).await else { return };
     let publish =
         TestInstance::start_on(author.repository.clone(), InstanceRole::Publish, |_| {}).await;
-    let expected: [(&str, &[&str]); 2] = [
+    let expected: [(&str, &[&str]); 3] = [
         (
             "core-content/title",
             &[
@@ -54,6 +54,15 @@ async fn pages_of_the_example_library_show_what_their_components_say() {
             ],
         ),
         ("core-content/text", &["class=\"cmp-text\"", "<h1>Text<sub>v2</sub></h1>"]),
+        // Visitors may not read the model in `/conf`.
+        (
+            "core-content/content-fragment",
+            &[
+                "<h3 class=\"cmp-contentfragment__title\">Adobe Headquarters</h3>",
+                "<dt class=\"cmp-contentfragment__element-title\">City</dt>",
+                "San Jose",
+            ],
+        ),
     ];
     for (page, parts) in expected {
         let address = format!("{LIBRARY}/{page}.html");
