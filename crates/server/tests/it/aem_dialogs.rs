@@ -348,4 +348,5 @@ async fn styles_of_the_policy_are_offered() {
         "label": "Area", "multiple": false, "options": [{ "value": "1", "text": "Main" }],
     }]);
     assert_eq!(field(&dialog, "cq:styleIds")["groups"], expected);
+    assert_eq!(dialog["tabs"].as_array().unwrap().last().unwrap()["title"], "Styles");
 }

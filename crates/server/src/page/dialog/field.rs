@@ -215,8 +215,11 @@ impl<'a> FormBuilder<'a> {
             if item_of(item) == DialogItem::Tabs {
                 for panel in item.items() {
                     let conditions = joined(&conditions, self.rules.shown_when(panel));
-                    let mut tab =
-                        FormTab { title: label_of(panel), conditions, ..FormTab::default() };
+                    let title = match is_style_tab(panel) {
+                        true => "Styles".to_owned(),
+                        false => label_of(panel),
+                    };
+                    let mut tab = FormTab { title, conditions, ..FormTab::default() };
                     let own = tab.conditions.clone();
                     tab.items = self.panel_items(panel, &own, &mut tab.fields, depth + 1)?;
                     tabs.push(tab);
