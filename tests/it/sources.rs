@@ -274,20 +274,28 @@ fn what_can_be_shown_quickly_is_shown() {
                 row.id
             );
             count += 1;
-            let output = Command::new("sh")
-                .arg("-c")
-                .arg(&command)
-                .env("PATH", &path)
-                .env("TOKEN", token.trim())
-                .env("TOKEN_FILE", &token_file)
-                .env("AUTHOR", format!("http://{}", demo.author))
-                .env("PUBLISH", format!("http://{}", demo.publish))
-                .env("DISPATCHER", format!("http://{}", demo.dispatcher))
-                .output()
-                .unwrap();
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            let is_shown = said.to_ascii_lowercase().contains(&expected.to_ascii_lowercase());
-            if !output.status.success() || !is_shown {
+            let show = || {
+                let output = Command::new("sh")
+                    .arg("-c")
+                    .arg(&command)
+                    .env("PATH", &path)
+                    .env("TOKEN", token.trim())
+                    .env("TOKEN_FILE", &token_file)
+                    .env("AUTHOR", format!("http://{}", demo.author))
+                    .env("PUBLISH", format!("http://{}", demo.publish))
+                    .env("DISPATCHER", format!("http://{}", demo.dispatcher))
+                    .output()
+                    .unwrap();
+                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                let is_shown = said.to_ascii_lowercase().contains(&expected.to_ascii_lowercase());
+                (output.status.success() && is_shown, said)
+            };
+            // A page is sent before it is stored, so that the next command may come too early once.
+            let (mut is_shown, mut said) = show();
+            if !is_shown {
+                (is_shown, said) = show();
+            }
+            if !is_shown {
                 let said: String = said.chars().take(400).collect();
                 faults.push(format!(
                     "{name} {}: `{command}` did not say `{expected}`:\n{said}",
