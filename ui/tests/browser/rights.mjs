@@ -33,8 +33,11 @@ function readOnly(state) {
 /** What is below the top bar: enabled buttons and entries of menus, and of a dialog if one is open. */
 const controls = (page) => page.locator("main button:enabled, dialog[open] button:enabled, [role=menuitem]:not([aria-disabled=true]):not(:disabled)");
 
-/** Returns what was written, without what only tells where the user is. */
-const changesOf = (state) => state.writes.filter(({ path }) => !/presence|\/query|spellcheck/.test(path ?? ""));
+/**
+ * Returns what was written, without what only tells where the user is, and without the start of a workflow: whoever may read
+ * a model and a page may start it, and its steps have the rights of those who complete them.
+ */
+const changesOf = (state) => state.writes.filter(({ path }) => !/presence|\/query|spellcheck|\/workflows$/.test(path ?? ""));
 
 const nameOf = (control) => control.evaluate((one) => (one.getAttribute("aria-label") ?? one.textContent ?? "").trim());
 
